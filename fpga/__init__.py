@@ -1,0 +1,1 @@
+"""FPGA platforms and top levels."""

@@ -1,0 +1,1 @@
+"""The machine: configuration, instruction set, Amaranth components and Verilog emission."""

@@ -1,0 +1,1 @@
+"""Devices, resident models, sessions and generation, on any transport."""

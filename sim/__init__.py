@@ -1,0 +1,1 @@
+"""Functional model, timing model and the Verilator build of the machine."""
