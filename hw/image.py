@@ -1,0 +1,158 @@
+"""The `.wl` image: one program with its weights, as the compiler writes it and every device loads it.
+
+A safetensors file. Tensors hold what goes into the device's memories; everything else is one JSON document in the
+metadata under the key ``wordline``, so that the same program gives the same bytes.
+"""
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from hw.config import LINE_WORDS, HardwareConfig
+from hw.errors import WordlineError
+
+__all__ = ["Entry", "Image", "ImageError", "KvLayout", "load", "save"]
+
+VERSION = 1
+_TENSORS = {
+    # name: shape with tiles as "T" and a free length as None
+    "array": (None, LINE_WORDS, "T"), "scratch": (None, "T"), "scalars": (None,), "microcode": (None, LINE_WORDS),
+    "tables": (None, 3), "functions": (None, 4),
+}
+
+
+class ImageError(WordlineError):
+    """A file that is no image, or an image that does not belong to this device."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry point: where it starts, what its arguments mean, for which context lengths it is meant.
+
+    `arguments` names registers 1, 2, … in order. `context` is the largest context length (position + 1) it handles.
+    """
+
+    address: int
+    arguments: tuple[str, ...]
+    context: int
+
+
+@dataclass(frozen=True)
+class KvLayout:
+    """The KV cache of the image: sequences it holds at once and the longest of them."""
+
+    slots: int
+    context: int
+
+
+@dataclass
+class Image:
+    """A compiled model.
+
+    Parameters
+    ----------
+    config : HardwareConfig
+        The device it was compiled for.
+    entries : dict
+        Entry points by name: ``prefill@C`` runs one token without logits, ``decode@C`` with, for contexts up to C.
+    array, scratch : ndarray of uint32
+        Contents of the first rows (n, 10, T) and words (n, T) of every tile.
+    scalars, microcode, tables, functions : ndarray of uint32
+        Initial contents of those spaces, from address 0 (shapes as in docs/machine.md).
+    logits : tuple of int
+        First scratch word of the logits and number of logits: logit n is in tile n mod T, word first + n div T.
+    argmax : int
+        Scalar register that holds the index of the largest logit after ``decode``.
+    operators : list of (int, int, str)
+        Half-open ranges of microcode addresses and the model operator they carry out.
+    text : dict
+        ``tokenizer`` (tokenizers JSON), ``chat_template``, ``bos``, ``eos`` (list of ids), ``add_bos``.
+    model, report : dict
+        The model's name, shape and source hash; what the compiler measured.
+    """
+
+    config: HardwareConfig
+    entries: dict[str, Entry]
+    kv: KvLayout
+    logits: tuple[int, int]
+    argmax: int
+    array: np.ndarray
+    scratch: np.ndarray
+    scalars: np.ndarray
+    microcode: np.ndarray
+    tables: np.ndarray
+    functions: np.ndarray
+    operators: list[tuple[int, int, str]] = field(default_factory=list)
+    text: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def entry(self, kind: str, context: int) -> Entry:
+        """The entry of `kind` ("prefill" or "decode") with the smallest sufficient context length."""
+        fitting = [e for name, e in self.entries.items() if name.startswith(f"{kind}@") and e.context >= context]
+        if not fitting:
+            raise ImageError(f"a context of {context} tokens is too long; this image holds {self.kv.context}: "
+                             f"compile with --context {context} or shorten the prompt")
+        return min(fitting, key=lambda e: e.context)
+
+
+def save(image: Image, path: Path | str) -> None:
+    """Write an image, all or nothing."""
+    path = Path(path)
+    meta = {
+        "version": VERSION, "config": image.config.to_json(), "fingerprint": image.config.fingerprint,
+        "entries": {k: asdict(e) for k, e in image.entries.items()}, "kv": asdict(image.kv),
+        "logits": list(image.logits), "argmax": image.argmax, "operators": image.operators, "text": image.text,
+        "model": image.model, "report": image.report,
+    }
+    tensors = {name: np.ascontiguousarray(getattr(image, name), np.uint32) for name in _TENSORS}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        save_file(tensors, temporary, metadata={"wordline": json.dumps(meta, sort_keys=True, ensure_ascii=False)})
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def load(path: Path | str) -> Image:
+    """Read an image; raises `ImageError` for a file that is missing, damaged, foreign or of another version."""
+    path = Path(path)
+    try:
+        with safe_open(path, "numpy") as f:
+            meta = json.loads((f.metadata() or {}).get("wordline", "null"))
+            if meta is None:
+                raise ImageError(f"{path}: a Wordline image was wanted; this safetensors file is none: "
+                                 "make one with `wordline compile`")
+            tensors = {name: f.get_tensor(name) for name in _TENSORS if name in f.keys()}
+    except FileNotFoundError:
+        raise ImageError(f"{path}: no such file; make an image with `wordline compile`") from None
+    except (SafetensorError, json.JSONDecodeError, OSError, ValueError) as error:
+        raise ImageError(f"{path}: a Wordline image was wanted; this file is damaged or something else "
+                         f"({error}): compile it again") from error
+    if meta.get("version") != VERSION:
+        raise ImageError(f"{path}: image version {VERSION} was wanted, {meta.get('version')!r} came: compile it again")
+    config = HardwareConfig.from_json(meta["config"])
+    if config.fingerprint != meta["fingerprint"]:
+        raise ImageError(f"{path}: configuration {meta['fingerprint']} was promised, its fields say "
+                         f"{config.fingerprint}: compile it again")
+    for name, shape in _TENSORS.items():
+        wanted = tuple(config.tiles if n == "T" else n for n in shape)
+        got = tensors[name].shape if name in tensors else None
+        if got is None or len(got) != len(wanted) or any(w not in (None, g) for w, g in zip(wanted, got, strict=True)):
+            raise ImageError(f"{path}: tensor {name!r} of shape {wanted} was wanted, {got} came: compile it again")
+    return Image(
+        config=config, entries={k: Entry(e["address"], tuple(e["arguments"]), e["context"])
+                                for k, e in meta["entries"].items()},
+        kv=KvLayout(**meta["kv"]), logits=tuple(meta["logits"]), argmax=meta["argmax"],
+        operators=[tuple(o) for o in meta["operators"]], text=meta["text"], model=meta["model"],
+        report=meta["report"], **tensors)
