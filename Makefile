@@ -1,0 +1,61 @@
+# Everything a newcomer or the CI machine runs. Each target makes what it needs, so any of them works first.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PRESET ?= tiny
+BUILD  := build
+
+# A system Yosys is picked up silently when there is one; the wheel's is the version the project is tested with.
+export AMARANTH_USE_YOSYS := builtin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test sim verilog lint docs bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.run  ## real model: fetch, compile, chat, and the same chat on the Verilog, bit for bit
+	$(BIN)/wordline demo
+
+test: $(VENV)/.test  ## the whole test suite
+	$(BIN)/python -m pytest
+
+sim: $(VENV)/.test  ## the cocotb tests of the host port and the sequencer under Verilator
+	$(BIN)/python -m pytest tests/cocotb
+
+verilog: $(VENV)/.run  ## readable Verilog of a device (PRESET=tiny) into build/
+	$(BIN)/wordline verilog --preset $(PRESET) --output $(BUILD)/$(PRESET)
+
+lint: $(VENV)/.test  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy --follow-imports=silent wordline.py compiler runtime sim \
+	  hw/config.py hw/errors.py hw/image.py hw/isa.py hw/isa_page.py hw/latency.py hw/paths.py hw/timing.py
+
+docs: $(VENV)/.run  ## regenerate the pages of docs/ that come from tables
+	$(BIN)/wordline isa --output docs/isa.md
+
+bench: $(VENV)/.run  ## speed of the functional model, of the RTL and of the compiler, as JSON in build/
+	@mkdir -p $(BUILD)
+	for what in compile functional rtl; do $(BIN)/python bench/$$what.py --output $(BUILD)/bench-$$what.json; done
+
+clean:  ## remove what the targets made here (not the model cache)
+	rm -rf $(VENV) $(BUILD) *.egg-info .pytest_cache .ruff_cache .mypy_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; \
+	  sys.exit(None if v >= (3, 11) else f"Python 3.11 or newer is needed; $(PYTHON) is {v[0]}.{v[1]}: make PYTHON=...")'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "a virtual environment is needed; on Debian: apt-get install python3-venv" >&2; exit 2; }
+
+$(VENV)/.run: $(BIN)/python pyproject.toml
+	@for tool in g++ make perl; do command -v $$tool >/dev/null || \
+	  echo "$$tool is needed to simulate Verilog; on Debian: apt-get install $$tool" >&2; done
+	@echo "installing into $(VENV) (a minute or two the first time)"
+	@$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	@$(BIN)/pip install --quiet --editable '.[test]'
+	@touch $@
