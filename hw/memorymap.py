@@ -1,0 +1,242 @@
+"""Everything the host can address: the memory spaces, the AXI window onto them, and the control registers.
+
+Host port, harness, transports and tests take every address and bit from here. Meanings of the spaces are in
+docs/machine.md, "State" and "Host access".
+
+The window is one flat byte address of `WINDOW_BITS` bits::
+
+    | space (4) | tile (5) | line (24) | word (4) | byte (2) |
+
+A *line* is what the core reads and writes in one access; its words begin at a multiple of 64 bytes. The AXI address
+of the window port is `AXI_BITS` wide; the page register WINDOW times `PAGE_BYTES` is added to it, so that a host
+with a narrow address bus reaches everything too.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from hw.config import LINE_WORDS, REGISTERS, SCALARS, HardwareConfig
+from hw.errors import WordlineError
+from hw.isa import FUNCTIONS, TABLE_ENTRIES
+
+__all__ = [
+    "ARGUMENTS", "AXI_BITS", "CONTROL_BITS", "Completion", "Control", "FIELDS", "ID", "Irq", "LINE_BYTES",
+    "MemoryMapError", "OPERAND_WORDS", "PAGE_BYTES", "REGISTER_TABLE", "Register", "RegisterInfo", "SPACE_TABLE",
+    "Space", "SpaceInfo", "Status", "VERSION", "WINDOW_BITS", "line_of", "lines", "window_address",
+]
+
+ARGUMENTS = 8
+"""Arguments of a command: registers 1 to 8."""
+
+OPERAND_WORDS = 17
+"""Words of an operand block as the host sees it; on the port it takes two lines."""
+
+FIELDS = (("byte", 2), ("word", 4), ("line", 24), ("tile", 5), ("space", 4))
+"""(name, width) of the parts of a window address, least significant first."""
+
+WINDOW_BITS = sum(width for _, width in FIELDS)
+LINE_BYTES = 64
+"""Distance of two lines in the window; the words behind a line's last one do not exist."""
+
+AXI_BITS = 40
+"""Width of the window port's address."""
+
+CONTROL_BITS = 8
+"""Width of the control port's address."""
+
+PAGE_BYTES = 4096
+"""Unit of the WINDOW register. AXI bursts never cross it."""
+
+
+class MemoryMapError(WordlineError):
+    """An access to an address that does not exist."""
+
+
+class Space(IntEnum):
+    """What the host can read and write."""
+
+    ARRAY = 0
+    SCRATCH = 1
+    ACCUMULATORS = 2
+    ROW_BUFFER = 3
+    OPERANDS = 4
+    SCALARS = 5
+    REGISTERS = 6
+    MICROCODE = 7
+    TABLES = 8
+    FUNCTIONS = 9
+
+
+@dataclass(frozen=True)
+class SpaceInfo:
+    """One space: words of an entry, whether every tile has its own, whether single bytes can be written.
+
+    `depth` is a number of entries or the name of the `HardwareConfig` field that holds it.
+    """
+
+    space: Space
+    depth: int | str
+    words: int
+    per_tile: bool = False
+    bytewise: bool = False
+
+    def entries(self, config: HardwareConfig) -> int:
+        """Entries of the space in a device of this configuration (of one tile when `per_tile`)."""
+        return self.depth if isinstance(self.depth, int) else int(getattr(config, self.depth))
+
+    def shape(self, config: HardwareConfig) -> tuple[int, ...]:
+        """Shape of the whole space as a uint32 array, entries first, tiles last."""
+        inner = () if self.words == 1 else (self.words,)
+        return (self.entries(config), *inner, *((config.tiles,) if self.per_tile else ()))
+
+
+SPACE_TABLE: dict[Space, SpaceInfo] = {
+    info.space: info
+    for info in (
+        SpaceInfo(Space.ARRAY, "rows", LINE_WORDS, per_tile=True, bytewise=True),
+        SpaceInfo(Space.SCRATCH, "scratch", 1, per_tile=True),
+        SpaceInfo(Space.ACCUMULATORS, "accumulators", 1, per_tile=True),
+        SpaceInfo(Space.ROW_BUFFER, "row_buffer", LINE_WORDS, per_tile=True),
+        SpaceInfo(Space.OPERANDS, "operands", OPERAND_WORDS),
+        SpaceInfo(Space.SCALARS, SCALARS, 1),
+        SpaceInfo(Space.REGISTERS, REGISTERS, 1),
+        SpaceInfo(Space.MICROCODE, "microcode", LINE_WORDS),
+        SpaceInfo(Space.TABLES, TABLE_ENTRIES, 3),
+        SpaceInfo(Space.FUNCTIONS, FUNCTIONS, 4),
+    )
+}
+
+
+def lines(space: Space, config: HardwareConfig) -> int:
+    """Lines of a space on the core's host port (of one tile when it is per tile)."""
+    info = SPACE_TABLE[space]
+    return info.entries(config) * (2 if space == Space.OPERANDS else 1)
+
+
+def line_of(space: Space, entry: int, word: int) -> tuple[int, int]:
+    """(line, word within the line) of one word of an entry."""
+    if space == Space.OPERANDS:
+        half, word = divmod(word, LINE_WORDS)
+        return 2 * entry + half, word
+    return entry, word
+
+
+def window_address(space: Space, config: HardwareConfig, entry: int, word: int = 0, tile: int = 0) -> int:
+    """Byte address of a word in the window; raises `MemoryMapError` when it does not exist."""
+    info = SPACE_TABLE[Space(space)]
+    bounds = (("entry", entry, info.entries(config)), ("word", word, info.words),
+              ("tile", tile, config.tiles if info.per_tile else 1))
+    for name, value, count in bounds:
+        if not 0 <= value < count:
+            raise MemoryMapError(f"{name} {value!r} of space {Space(space).name.lower()} does not exist; "
+                                 f"configuration {config.name!r} has 0 to {count - 1}")
+    line, word = line_of(Space(space), entry, word)
+    parts = {"byte": 0, "word": word, "line": line, "tile": tile, "space": int(space)}
+    address, offset = 0, 0
+    for name, width in FIELDS:
+        address |= parts[name] << offset
+        offset += width
+    return address
+
+
+ID = 0x4E494C57
+"""Content of the ID register: "WLIN" in memory order."""
+
+VERSION = 1
+"""Content of the VERSION register; counts changes of this file that a host can notice."""
+
+
+class Register(IntEnum):
+    """Byte offsets of the control registers; all are 32 bits wide."""
+
+    ID = 0x00
+    VERSION = 0x04
+    FINGERPRINT_LOW = 0x08
+    FINGERPRINT_HIGH = 0x0C
+    STATUS = 0x10
+    CONTROL = 0x14
+    IRQ = 0x18
+    WINDOW = 0x1C
+    ENTRY = 0x20
+    TAG = 0x24
+    ROOM = 0x28
+    DOORBELL = 0x2C
+    COMPLETIONS = 0x30
+    COMPLETION_TAG = 0x34
+    COMPLETION_STATUS = 0x38
+    COMPLETION_CYCLES = 0x3C
+    COMPLETION_POP = 0x40
+    ARGUMENT = 0x60
+    """Argument 0; the others follow at 4-byte steps, `ARGUMENTS` of them."""
+
+
+class Status(IntEnum):
+    """Bit numbers of STATUS."""
+
+    BUSY = 0
+    """A command runs."""
+    PENDING = 1
+    """Commands wait in the queue."""
+    NONFINITE = 2
+    """Sticky: a command met a word that was not finite. Cleared by writing one."""
+    REFUSED = 3
+    """Sticky: a doorbell rang while the command queue was full; that command was not taken. Cleared by writing one."""
+
+
+class Control(IntEnum):
+    """Bit numbers of CONTROL."""
+
+    RESET = 0
+    """Writing one stops the running command, empties both queues and clears the sticky flags. Reads as zero."""
+    IRQ_ENABLE = 1
+    """Drive the interrupt output from the IRQ register."""
+
+
+class Irq(IntEnum):
+    """Bit numbers of IRQ."""
+
+    COMPLETION = 0
+    """Set when a completion is queued; cleared by writing one."""
+
+
+class Completion(IntEnum):
+    """Bit numbers of COMPLETION_STATUS."""
+
+    VALID = 0
+    """There is a completion; TAG, STATUS and CYCLES belong to it."""
+    NONFINITE = 1
+    """Its command met a word that was not finite."""
+
+
+@dataclass(frozen=True)
+class RegisterInfo:
+    """One register: how it may be accessed (``r``, ``w``, ``rw``) and what it means."""
+
+    register: Register
+    access: str
+    meaning: str
+
+
+REGISTER_TABLE: dict[Register, RegisterInfo] = {
+    info.register: info
+    for info in (
+        RegisterInfo(Register.ID, "r", "the constant `ID`"),
+        RegisterInfo(Register.VERSION, "r", "the constant `VERSION`"),
+        RegisterInfo(Register.FINGERPRINT_LOW, "r", "configuration fingerprint, bits 31 to 0"),
+        RegisterInfo(Register.FINGERPRINT_HIGH, "r", "configuration fingerprint, bits 63 to 32"),
+        RegisterInfo(Register.STATUS, "rw", "flags (`Status`); writing one clears a sticky flag"),
+        RegisterInfo(Register.CONTROL, "rw", "switches (`Control`)"),
+        RegisterInfo(Register.IRQ, "rw", "interrupt causes (`Irq`); writing one clears"),
+        RegisterInfo(Register.WINDOW, "rw", "page that is added to addresses of the window port"),
+        RegisterInfo(Register.ENTRY, "rw", "command being written: microcode address of its entry point"),
+        RegisterInfo(Register.TAG, "rw", "command being written: a number that its completion returns"),
+        RegisterInfo(Register.ROOM, "r", "free entries of the command queue"),
+        RegisterInfo(Register.DOORBELL, "w", "any value puts ENTRY, TAG and the arguments into the command queue"),
+        RegisterInfo(Register.COMPLETIONS, "r", "completions that wait"),
+        RegisterInfo(Register.COMPLETION_TAG, "r", "oldest completion: tag of its command"),
+        RegisterInfo(Register.COMPLETION_STATUS, "r", "oldest completion: flags (`Completion`)"),
+        RegisterInfo(Register.COMPLETION_CYCLES, "r", "oldest completion: cycles from start to end"),
+        RegisterInfo(Register.COMPLETION_POP, "w", "any value drops the oldest completion"),
+        RegisterInfo(Register.ARGUMENT, "rw", "command being written: argument n at offset + 4 n"),
+    )
+}
