@@ -7,9 +7,9 @@ The window is one flat byte address of `WINDOW_BITS` bits::
 
     | space (4) | tile (5) | line (24) | word (4) | byte (2) |
 
-A *line* is what the core reads and writes in one access; its words begin at a multiple of 64 bytes. The AXI address
-of the window port is `AXI_BITS` wide; the page register WINDOW times `PAGE_BYTES` is added to it, so that a host
-with a narrow address bus reaches everything too.
+A *line* is what the core reads and writes in one access; its words begin at a multiple of 64 bytes. The address of
+the window port is `AXI_BITS` wide; the page register WINDOW times `PAGE_BYTES` is added to it, so that a host with a
+narrow address bus reaches everything too.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from hw.errors import WordlineError
 from hw.isa import FUNCTIONS, TABLE_ENTRIES
 
 __all__ = [
-    "ARGUMENTS", "AXI_BITS", "CONTROL_BITS", "Completion", "Control", "FIELDS", "ID", "Irq", "LINE_BYTES",
+    "ARGUMENTS", "AXI_BITS", "CONTROL_BITS", "CompletionStatus", "Control", "FIELDS", "ID", "Irq", "LINE_BYTES",
     "MemoryMapError", "OPERAND_WORDS", "PAGE_BYTES", "REGISTER_TABLE", "Register", "RegisterInfo", "SPACE_TABLE",
     "Space", "SpaceInfo", "Status", "VERSION", "WINDOW_BITS", "line_of", "lines", "window_address",
 ]
@@ -180,14 +180,14 @@ class Status(IntEnum):
     NONFINITE = 2
     """Sticky: a command met a word that was not finite. Cleared by writing one."""
     REFUSED = 3
-    """Sticky: a doorbell rang while the command queue was full; that command was not taken. Cleared by writing one."""
+    """Sticky: a doorbell rang while the command queue was full and was ignored. Cleared by writing one."""
 
 
 class Control(IntEnum):
     """Bit numbers of CONTROL."""
 
     RESET = 0
-    """Writing one stops the running command, empties both queues and clears the sticky flags. Reads as zero."""
+    """Writing one stops the running command, empties both queues and clears all flags. Reads as zero."""
     IRQ_ENABLE = 1
     """Drive the interrupt output from the IRQ register."""
 
@@ -199,7 +199,7 @@ class Irq(IntEnum):
     """Set when a completion is queued; cleared by writing one."""
 
 
-class Completion(IntEnum):
+class CompletionStatus(IntEnum):
     """Bit numbers of COMPLETION_STATUS."""
 
     VALID = 0
@@ -231,10 +231,10 @@ REGISTER_TABLE: dict[Register, RegisterInfo] = {
         RegisterInfo(Register.ENTRY, "rw", "command being written: microcode address of its entry point"),
         RegisterInfo(Register.TAG, "rw", "command being written: a number that its completion returns"),
         RegisterInfo(Register.ROOM, "r", "free entries of the command queue"),
-        RegisterInfo(Register.DOORBELL, "w", "any value puts ENTRY, TAG and the arguments into the command queue"),
+        RegisterInfo(Register.DOORBELL, "w", "any value queues the command being written"),
         RegisterInfo(Register.COMPLETIONS, "r", "completions that wait"),
         RegisterInfo(Register.COMPLETION_TAG, "r", "oldest completion: tag of its command"),
-        RegisterInfo(Register.COMPLETION_STATUS, "r", "oldest completion: flags (`Completion`)"),
+        RegisterInfo(Register.COMPLETION_STATUS, "r", "oldest completion: flags (`CompletionStatus`)"),
         RegisterInfo(Register.COMPLETION_CYCLES, "r", "oldest completion: cycles from start to end"),
         RegisterInfo(Register.COMPLETION_POP, "w", "any value drops the oldest completion"),
         RegisterInfo(Register.ARGUMENT, "rw", "command being written: argument n at offset + 4 n"),
