@@ -15,9 +15,9 @@ _HEAD = f"""# The instruction set
 This page is generated from `hw/isa.py` by `make docs`. State, order of execution and time are in
 [machine.md](machine.md).
 
-A microcode word has {32 * LINE_WORDS} bits ({LINE_WORDS} words of 32 bits, least significant first). Bits 0 to 3
-are the opcode. A field whose name ends in `_reg` names an integer register that is added to the field before it
-(register 0 is always zero) unless its meaning says otherwise.
+A microcode word has {32 * LINE_WORDS} bits ({LINE_WORDS} words of 32 bits, least significant first).
+Bits 0 to 3 are the opcode. A field whose name ends in `_reg` names an integer register that is added to the
+field before it (register 0 is always zero) unless its meaning says otherwise.
 """
 
 _ENUMS: tuple[tuple[type[IntEnum], str], ...] = (
@@ -77,7 +77,8 @@ def _descriptor() -> str:
         rows.append((offset // 32, _bits(offset % 32, width), f"`{name}`", width, "signed" if signed else ""))
         offset += width
     return _table("Function descriptors", ("word", "bits", "field", "width", ""), rows,
-                  f"{isa.FUNCTIONS} functions share {isa.TABLE_ENTRIES} coefficient triples; `segments` is a log2.")
+                  f"{isa.FUNCTIONS} functions share {isa.TABLE_ENTRIES} coefficient triples. "
+                  "`segments` is a log2.")
 
 
 def _documented(kind: type[IntEnum]) -> list[tuple[IntEnum, str]]:
