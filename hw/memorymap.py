@@ -7,9 +7,9 @@ The window is one flat byte address of `WINDOW_BITS` bits::
 
     | space (4) | tile (5) | line (24) | word (4) | byte (2) |
 
-A *line* is what the core reads and writes in one access; its words begin at a multiple of 64 bytes. The address of
-the window port is `AXI_BITS` wide; the page register WINDOW times `PAGE_BYTES` is added to it, so that a host with a
-narrow address bus reaches everything too.
+A *line* is what the core reads and writes in one access; its words begin at a multiple of 64 bytes. The
+address of the window port is `AXI_BITS` wide; the page register WINDOW times `PAGE_BYTES` is added to it, so that
+a host with a narrow address bus reaches everything too.
 """
 
 from dataclasses import dataclass
@@ -20,9 +20,10 @@ from hw.errors import WordlineError
 from hw.isa import FUNCTIONS, TABLE_ENTRIES
 
 __all__ = [
-    "ARGUMENTS", "AXI_BITS", "CONTROL_BITS", "CompletionStatus", "Control", "FIELDS", "ID", "Irq", "LINE_BYTES",
-    "MemoryMapError", "OPERAND_WORDS", "PAGE_BYTES", "REGISTER_TABLE", "Register", "RegisterInfo", "SPACE_TABLE",
-    "Space", "SpaceInfo", "Status", "VERSION", "WINDOW_BITS", "line_of", "lines", "window_address",
+    "ARGUMENTS", "AXI_BITS", "CONTROL_BITS", "CompletionStatus", "Control", "FIELDS", "ID", "Irq",
+    "LINE_BYTES", "MemoryMapError", "OPERAND_WORDS", "PAGE_BYTES", "REGISTER_TABLE", "Register", "RegisterInfo",
+    "SPACE_TABLE", "Space", "SpaceInfo", "Status", "VERSION", "WINDOW_BITS", "line_of", "lines",
+    "window_address",
 ]
 
 ARGUMENTS = 8
