@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.errors import ModelFileError
+from hw.config import BLOCK
 
-__all__ = ["BLOCK", "Blocks", "Loss", "carry", "dequantize", "supported_types"]
+__all__ = ["Blocks", "Loss", "carry", "dequantize", "supported_types"]
 
-BLOCK = 32
 FP16_MAX = 65504.0
 
 #: Values of IQ4_NL's sixteen codes (ggml's kvalues_iq4nl).

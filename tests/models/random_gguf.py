@@ -22,11 +22,11 @@ CHAT_TEMPLATE = (
 )
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CORPUS = (
-    "the memory holds the rows and the rows hold the weights; a word line opens a row, the row is read, and "
-    "the sum of the products is added to the sum that was there before. user assistant system: what is in "
-    "the array? nothing is moved that could have stayed where it was, for moving a number costs more than adding "
-    "it. every tile does the same thing at the same time with its own data, and a single block of numbers "
-    "travels between them while the next one is prepared. "
+    "the memory holds the rows and the rows hold the weights; a word line opens a row, the row is "
+    "read, and the sum of the products is added to the sum that was there before. user assistant "
+    "system: what is in the array? nothing is moved that could have stayed where it was, for moving a "
+    "number costs more than adding it. every tile does the same thing at the same time with its own "
+    "data, and a single block of numbers travels between them while the next one is prepared. "
 )
 
 #: Weight kind -> types, one a layer in turn.
