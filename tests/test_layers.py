@@ -30,7 +30,7 @@ TABLES = {
 
 
 def imports(source: str) -> Iterator[str]:
-    """Names of modules imported anywhere in a file, inside functions too; `from a import b` gives a and a.b."""
+    """Modules imported anywhere in a file, inside functions too; `from a import b` gives a and a.b."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
