@@ -48,7 +48,7 @@ class Opcode(IntEnum):
     STORE_ROW = 6
     """Matrix: operand blocks into q8 rows of one tile."""
     STORE_COLUMN = 7
-    """Matrix: operand blocks into one byte column of rows in every tile."""
+    """Matrix: operand blocks into one byte column of rows in every tile, whose side bits become d = 1, m = 0."""
     VECTOR = 8
     """Vector: one pass of the lanes over outer x inner words."""
 
