@@ -8,8 +8,8 @@ The window is one flat byte address of `WINDOW_BITS` bits::
     | space (4) | tile (5) | line (24) | word (4) | byte (2) |
 
 A *line* is what the core reads and writes in one access; its words begin at a multiple of 64 bytes. The
-address of the window port is `AXI_BITS` wide; the page register WINDOW times `PAGE_BYTES` is added to it, so that
-a host with a narrow address bus reaches everything too.
+address of the window port is `AXI_BITS` wide; the page register WINDOW times `PAGE_BYTES` is added to it, so
+that a host with a narrow address bus reaches everything too.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from hw.isa import FUNCTIONS, TABLE_ENTRIES
 
 __all__ = [
     "ARGUMENTS", "AXI_BITS", "CONTROL_BITS", "CompletionStatus", "Control", "FIELDS", "ID", "Irq",
-    "LINE_BYTES", "MemoryMapError", "OPERAND_WORDS", "PAGE_BYTES", "REGISTER_TABLE", "Register", "RegisterInfo",
-    "SPACE_TABLE", "Space", "SpaceInfo", "Status", "VERSION", "WINDOW_BITS", "line_of", "lines",
-    "window_address",
+    "LINE_BYTES", "MemoryMapError", "OPERAND_WORDS", "PAGE_BYTES", "REGISTER_TABLE", "Register",
+    "RegisterInfo", "SPACE_TABLE", "Space", "SpaceInfo", "Status", "VERSION", "WINDOW_BITS", "line_words",
+    "lines", "window_address",
 ]
 
 ARGUMENTS = 8
@@ -114,24 +114,21 @@ def lines(space: Space, config: HardwareConfig) -> int:
     return info.entries(config) * (2 if space == Space.OPERANDS else 1)
 
 
-def line_of(space: Space, entry: int, word: int) -> tuple[int, int]:
-    """(line, word within the line) of one word of an entry."""
-    if space == Space.OPERANDS:
-        half, word = divmod(word, LINE_WORDS)
-        return 2 * entry + half, word
-    return entry, word
+def line_words(space: Space) -> tuple[int, int]:
+    """Words of the even and of the odd lines of a space; they differ for operand blocks, which take two."""
+    words = SPACE_TABLE[space].words
+    return (LINE_WORDS, words - LINE_WORDS) if space == Space.OPERANDS else (words, words)
 
 
-def window_address(space: Space, config: HardwareConfig, entry: int, word: int = 0, tile: int = 0) -> int:
+def window_address(space: Space, config: HardwareConfig, line: int, word: int = 0, tile: int = 0) -> int:
     """Byte address of a word in the window; raises `MemoryMapError` when it does not exist."""
-    info = SPACE_TABLE[Space(space)]
-    bounds = (("entry", entry, info.entries(config)), ("word", word, info.words),
-              ("tile", tile, config.tiles if info.per_tile else 1))
+    space = Space(space)
+    bounds = (("line", line, lines(space, config)), ("word", word, line_words(space)[line & 1]),
+              ("tile", tile, config.tiles if SPACE_TABLE[space].per_tile else 1))
     for name, value, count in bounds:
         if not 0 <= value < count:
-            raise MemoryMapError(f"{name} {value!r} of space {Space(space).name.lower()} does not exist; "
+            raise MemoryMapError(f"{name} {value!r} of space {space.name.lower()} does not exist; "
                                  f"configuration {config.name!r} has 0 to {count - 1}")
-    line, word = line_of(Space(space), entry, word)
     parts = {"byte": 0, "word": word, "line": line, "tile": tile, "space": int(space)}
     address, offset = 0, 0
     for name, width in FIELDS:

@@ -1,0 +1,169 @@
+"""What a device must be able to do, and the names (URIs) under which devices are opened.
+
+A backend is a small `Transport`; everything above it (`runtime.device`) is shared. A URI is a scheme, a colon
+and what the scheme makes of the rest: ``model:`` and ``model:tiny``, ``rtl:w16``, ``fpga:/dev/ttyUSB0``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from hw.config import PRESETS, HardwareConfig, preset
+from hw.errors import WordlineError
+from hw.memorymap import SPACE_TABLE, Space
+
+__all__ = [
+    "Command", "Completion", "DeviceError", "Identity", "SCHEMES", "Scheme", "Transport", "check_range",
+    "check_values", "configuration_of", "open_transport", "register",
+]
+
+
+class DeviceError(WordlineError):
+    """A device that does not exist, is not what was wanted, hangs, or cannot do what it was asked."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a device says of itself: the URI it was opened under, its configuration, one line for people."""
+
+    uri: str
+    config: HardwareConfig
+    description: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """Start at microcode address `entry` with up to eight 32-bit `arguments`; `tag` comes back."""
+
+    entry: int
+    arguments: tuple[int, ...] = ()
+    tag: int = 0
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A finished command: its tag, its cycles, and whether a word was not finite at the quantizer."""
+
+    tag: int
+    cycles: int
+    nonfinite: bool
+
+
+class Transport(Protocol):
+    """A way to one device. Commands are carried out, and complete, in the order of `submit`."""
+
+    def identify(self) -> Identity:
+        """What this device is. Free of cost: asked once, when opened."""
+
+    def read(self, space: Space, first: int = 0, count: int | None = None) -> np.ndarray:
+        """Entries `first` to `first + count` (default: to the end) of a space, a fresh uint32 array.
+
+        Its shape is that of docs/machine.md, entries first, tiles last. Waits for the command that runs.
+        """
+
+    def write(self, space: Space, first: int, values: np.ndarray) -> None:
+        """Entries of a space from `first` on, uint32, shaped as `read` gives them."""
+
+    def submit(self, command: Command) -> bool:
+        """Queue a command; False, and nothing has happened, when the queue is full."""
+
+    def poll(self) -> Completion | None:
+        """The oldest completion that was not yet taken, if there is one. Does not wait."""
+
+    def advance(self, cycles: int) -> None:
+        """Let the device work for about `cycles` clock cycles, or less when it has nothing left to do."""
+
+    def reset(self) -> None:
+        """Stop the running command and drop queued commands and completions.
+
+        Array, scratch, microcode, tables and functions keep their contents, except what the stopped command
+        was writing; everything else is undefined until written.
+        """
+
+    def dump(self) -> str:
+        """The state of queues and engines in a few lines, for the message about a device that hangs."""
+
+    def close(self) -> None:
+        """Give the device back. The transport cannot be used afterwards."""
+
+
+Opener = Callable[[str, HardwareConfig | None], Transport]
+"""Opens a device from what follows the scheme's colon and the configuration that is wanted, if any."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A kind of device: name, how to open one, how its URIs look, and a sentence about it."""
+
+    name: str
+    opener: Opener
+    usage: str
+    sentence: str
+
+
+SCHEMES: dict[str, Scheme] = {}
+"""Every kind of device that can be opened, by the scheme of its URI."""
+
+
+def register(name: str, usage: str, sentence: str) -> Callable[[Opener], Opener]:
+    """Decorator for the function that opens the devices of a scheme."""
+
+    def add(opener: Opener) -> Opener:
+        SCHEMES[name] = Scheme(name, opener, usage, sentence)
+        return opener
+
+    return add
+
+
+def open_transport(uri: str, config: HardwareConfig | None = None) -> Transport:
+    """Open the device `uri`, of configuration `config` if that is given; raises `DeviceError`."""
+    scheme, colon, rest = uri.partition(":")
+    if not colon or scheme not in SCHEMES:
+        known = ", ".join(s.usage for s in SCHEMES.values())
+        raise DeviceError(f"device {uri!r} does not exist; devices are {known}")
+    transport = SCHEMES[scheme].opener(rest, config)
+    found = transport.identify().config
+    if config is not None and found.fingerprint != config.fingerprint:
+        transport.close()
+        raise DeviceError(
+            f"configuration {config.name!r} ({config.fingerprint}) was wanted; device {uri!r} is "
+            f"{found.name!r} ({found.fingerprint}): open another device, or compile for {found.name!r}")
+    return transport
+
+
+def configuration_of(scheme: str, rest: str, config: HardwareConfig | None) -> HardwareConfig:
+    """Configuration for a simulated device: the preset named in the URI, else the wanted one."""
+    if rest:
+        return preset(rest)
+    if config is None:
+        examples = ", ".join(repr(f"{scheme}:{name}") for name in PRESETS)
+        raise DeviceError(f"device {scheme + ':'!r} needs a configuration: name a preset ({examples}) or open "
+                          "it for an image")
+    return config
+
+
+def check_values(config: HardwareConfig, space: Space, first: int, values: np.ndarray) -> np.ndarray:
+    """`values` as contiguous uint32; raises `DeviceError` when they do not fit the space at `first`."""
+    inner = SPACE_TABLE[space].shape(config)[1:]
+    values = np.asarray(values)
+    if values.dtype != np.uint32:
+        raise DeviceError(f"space {space.name.lower()} holds uint32 words; got {values.dtype}: "
+                          "use .view(np.uint32) on float32")
+    if values.ndim != 1 + len(inner) or values.shape[1:] != inner:
+        wanted = ", ".join(["n", *map(str, inner)])
+        raise DeviceError(f"space {space.name.lower()} of configuration {config.name!r} takes entries of the "
+                          f"shape ({wanted}); got {values.shape}")
+    check_range(config, space, first, len(values))
+    return np.ascontiguousarray(values)
+
+
+def check_range(config: HardwareConfig, space: Space, first: int, count: int | None) -> int:
+    """The number of entries meant by `first` and `count`; raises `DeviceError` when they leave the space."""
+    depth = SPACE_TABLE[space].entries(config)
+    count = depth - first if count is None else count
+    if first < 0 or count < 0 or first + count > depth:
+        raise DeviceError(f"space {space.name.lower()} of configuration {config.name!r} has entries 0 to "
+                          f"{depth - 1}; got {first} to {first + count - 1}")
+    return count
