@@ -4,7 +4,7 @@ A depth is the number of clock edges from an operand at a unit's input to the re
 build exactly this many stages; the timing model adds the same numbers.
 """
 
-__all__ = ["ADD", "CONVERT", "DOT", "MULTIPLY", "QUANTIZE", "SPECIAL"]
+__all__ = ["ADD", "CONVERT", "DOT", "MULTIPLY", "QUANTIZE", "SPECIAL", "reduce_depth"]
 
 MULTIPLY = 2
 """fp32 multiplier (`hw.fp32.Multiplier`)."""
@@ -23,3 +23,12 @@ CONVERT = 1
 
 QUANTIZE = 3
 """From the last word of a block to the finished block (`hw.quantizer.Quantizer`)."""
+
+
+def reduce_depth(tiles: int) -> int:
+    """From the last word of a segment to its scalar (`hw.reducer.Reducer`), the same for every operation.
+
+    A tree over the lanes, the running sum, one cycle in which all four partial sums are written, and their tree.
+    """
+    levels = (tiles - 1).bit_length()
+    return ADD * levels + ADD + 1 + 2 * ADD
