@@ -139,8 +139,8 @@ def configuration_of(scheme: str, rest: str, config: HardwareConfig | None) -> H
         return preset(rest)
     if config is None:
         examples = ", ".join(repr(f"{scheme}:{name}") for name in PRESETS)
-        raise DeviceError(f"device {scheme + ':'!r} needs a configuration: name a preset ({examples}) or open "
-                          "it for an image")
+        raise DeviceError(f"device {scheme + ':'!r} needs a configuration: name a preset ({examples}) or "
+                          "open it for an image")
     return config
 
 
