@@ -1,0 +1,207 @@
+"""Runs every command on two devices and compares everything that the host can see after each."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from hw.errors import WordlineError
+from hw.image import Entry, Image
+from hw.isa import Instruction, Opcode, decode, encode
+from hw.memorymap import SPACE_TABLE, Space
+from runtime.device import Device
+from runtime.resident import KvCache
+from runtime.transport import Completion
+
+__all__ = ["Difference", "Diverged", "Lockstep", "Pair", "first_difference"]
+
+CHUNK_WORDS = 1 << 23
+"""Words of a space that are compared at a time, so that two large arrays need not be copied whole."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first word of a space that two devices disagree on, and how many do."""
+
+    space: Space
+    entry: int
+    word: int | None
+    tile: int | None
+    first: int
+    second: int
+    words: int
+
+    def __str__(self) -> str:
+        place = f"{self.space.name.lower()} entry {self.entry}"
+        place += "" if self.word is None else f" word {self.word}"
+        place += "" if self.tile is None else f" of tile {self.tile}"
+        return f"{place} is {self.first:#010x} and {self.second:#010x} ({self.words} words there differ)"
+
+
+class Diverged(WordlineError):
+    """Two devices that should be in the same state are not."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One command on both devices: its entry point's address, arguments, completions and seconds."""
+
+    entry: Entry
+    arguments: dict[str, int]
+    first: Completion
+    second: Completion
+    first_seconds: float
+    second_seconds: float
+    compare_seconds: float
+
+
+def first_difference(first: Device, second: Device) -> Difference | None:
+    """Where the visible state of two devices of one configuration differs, or None."""
+    for space, info in SPACE_TABLE.items():
+        shape = info.shape(first.config)
+        step = max(1, CHUNK_WORDS // max(1, int(np.prod(shape[1:]))))
+        found, words = None, 0
+        for start in range(0, shape[0], step):
+            count = min(step, shape[0] - start)
+            a = first.transport.read(space, start, count)
+            b = second.transport.read(space, start, count)
+            if np.array_equal(a, b):
+                continue
+            different = np.argwhere(a != b)
+            words += len(different)
+            found = found or _located(space, start, different[0], a, b)
+        if found:
+            return Difference(**{**found.__dict__, "words": words})
+    return None
+
+
+def _located(space: Space, start: int, at: np.ndarray, a: np.ndarray, b: np.ndarray) -> Difference:
+    info, index = SPACE_TABLE[space], tuple(int(n) for n in at)
+    return Difference(space, start + index[0], index[1] if info.words > 1 else None,
+                      index[-1] if info.per_tile else None, int(a[index]), int(b[index]), 1)
+
+
+class Lockstep:
+    """Two devices that hold one image and carry out the same commands; a session runs on it as on one device.
+
+    `submit` raises `Diverged` after the first command that leaves them in different states. Results are read
+    from the first device.
+
+    Parameters
+    ----------
+    first, second : Device
+        Both of the image's configuration. The image is loaded into both.
+    image : Image
+        The program.
+
+    Attributes
+    ----------
+    kv : KvCache
+        The slots of the KV cache, on both.
+    pairs : list of Pair
+        The commands that left both devices in the same state.
+    """
+
+    def __init__(self, first: Device, second: Device, image: Image) -> None:
+        self.first, self.second, self.image = first, second, image
+        self.kv = KvCache(image.kv)
+        self.pairs: list[Pair] = []
+        first.load(image)
+        second.load(image)
+        if difference := first_difference(first, second):
+            raise Diverged(f"{self._names} differ after loading: {difference}")
+
+    @property
+    def _names(self) -> str:
+        return f"{self.first.identity.uri} and {self.second.identity.uri}"
+
+    def submit(self, entry: Entry, **arguments: int) -> Completion:
+        """Run one command on both and compare; the first device's completion."""
+        started = time.perf_counter()
+        a = self.first.submit(entry, **arguments)
+        between = time.perf_counter()
+        b = self.second.submit(entry, **arguments)
+        done = time.perf_counter()
+        difference = first_difference(self.first, self.second)
+        if difference or a.nonfinite != b.nonfinite:
+            raise Diverged(self._explain(entry, arguments, difference))
+        self.pairs.append(Pair(entry, arguments, a, b, between - started, done - between,
+                               time.perf_counter() - done))
+        return a
+
+    def read_argmax(self) -> int:
+        """Index of the largest logit of the last ``decode`` command."""
+        return self.first.read_argmax()
+
+    def read_logits(self) -> np.ndarray:
+        """Logits of the last ``decode`` command, float32 (vocabulary,)."""
+        return self.first.read_logits()
+
+    def _explain(self, entry: Entry, arguments: dict[str, int], difference: Difference | None) -> str:
+        """What differs after a command, and by which instruction."""
+        given = " ".join(f"{name}={value}" for name, value in arguments.items())
+        head = f"{self._names} differ after command {len(self.pairs) + 1} ({given})"
+        if difference is None:
+            return f"{head}: one reports numbers that are not finite, the other does not"
+        found = self._search(entry, arguments)
+        if found is None:
+            return f"{head}: {difference}; repeated from the same state, the command leaves no difference"
+        lines, difference = found
+        program = decode(self.image.microcode[lines.start:lines.stop])
+        text = str(program[-1]) if len(lines) == 1 else "a loop"
+        where = f"{lines.start}" if len(lines) == 1 else f"{lines.start} to {lines.stop - 1}"
+        return (f"{head}, at microcode {where}, {_operator(self.image, lines.start)}: {difference}; "
+                f"the instruction is: {text}")
+
+    def _search(self, entry: Entry, arguments: dict[str, int]) -> tuple[range, Difference] | None:
+        """Bisect the command: which microcode words make the two states differ, and what differs then.
+
+        Both devices are brought to the state before the command again and again, with the program cut off
+        ever closer to the first word after which they differ.
+        """
+        self.first.reset()
+        self.first.load(self.image)
+        for pair in self.pairs:
+            self.first.submit(pair.entry, **pair.arguments)
+        before = self.first.state()
+        program = decode(self.image.microcode)
+        end = next(n for n in range(entry.address, len(program)) if program[n].opcode == Opcode.HALT)
+
+        def cut_at(address: int) -> Difference | None:
+            for device in (self.first, self.second):
+                device.transport.reset()
+                for space, values in before.items():
+                    device.transport.write(space, 0, values)
+                device.transport.write(Space.MICROCODE, address, encode([Instruction(Opcode.HALT)]))
+                device.submit(entry, **arguments)
+            return first_difference(self.first, self.second)
+
+        same, different, difference = entry.address, end, cut_at(end)
+        if difference is None:
+            return None
+        while different - same > 1:
+            middle = (same + different) // 2
+            if found := cut_at(middle):
+                different, difference = middle, found
+            else:
+                same = middle
+        return _loop_around(program, same), difference
+
+
+def _loop_around(program: list[Instruction], address: int) -> range:
+    """A word, or the whole loop when the word is its END: then a later turn made the difference."""
+    start, depth = address, 0
+    if program[address].opcode == Opcode.END:
+        while True:
+            depth += {Opcode.END: 1, Opcode.LOOP: -1}.get(program[start].opcode, 0)
+            if depth == 0:
+                break
+            start -= 1
+    return range(start, address + 1)
+
+
+def _operator(image: Image, address: int) -> str:
+    for first, last, name in image.operators:
+        if first <= address < last:
+            return f"operator {name!r}"
+    return "outside any operator"
