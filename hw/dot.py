@@ -4,6 +4,7 @@ from amaranth import C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw import latency
 from hw.config import BLOCK
 from hw.fp32 import CANONICAL_NAN, leading_zeros
 from hw.isa import RowFormat
@@ -47,6 +48,8 @@ class DotUnit(wiring.Component):
     term0, term1 : Out(32)
         fp32 terms of the first and the second output row. In a q8 row the second has no meaning.
     """
+
+    latency = latency.DOT
 
     def __init__(self) -> None:
         super().__init__({

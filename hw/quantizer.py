@@ -4,6 +4,7 @@ from amaranth import Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw import latency
 from hw.config import BLOCK
 
 __all__ = ["Quantizer"]
@@ -46,6 +47,8 @@ class Quantizer(wiring.Component):
     o_valid, o_address, o_q, o_e, o_sum, nonfinite : Out
         A block: integers, exponent and exact sum; `nonfinite` if an element was infinite or NaN.
     """
+
+    latency = latency.QUANTIZE
 
     def __init__(self, *, tiles: int, bits: int = 9, address_width: int = 12) -> None:
         if tiles not in (1, 2, 4, 8, 16, 32):

@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hw import latency
 from hw.fp32 import CANONICAL_NAN, leading_zeros
 from hw.isa import FUNCTION_FIELDS, TABLE_ENTRIES, FunctionKind
 
@@ -44,6 +45,8 @@ class SpecialUnit(wiring.Component):
     table_we, table_re, table_addr, table_data, table_q
         The host's access to the coefficient memory, in the layout `Coefficients`.
     """
+
+    latency = latency.SPECIAL
 
     def __init__(self) -> None:
         super().__init__({
