@@ -304,7 +304,7 @@ class _Header:
         # The shortest key takes 13 bytes, the shortest tensor entry 33.
         for what, count, least in (("keys", key_count, 13), ("tensors", tensor_count, 33)):
             if count * least > self.size:
-                self.fail(f"a count of {what} that fits {self.size} bytes", str(count))
+                self.fail(f"a count of {what} that fits {self.size} bytes", str(count), CUT)
         metadata = self.metadata(key_count)
         alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
