@@ -5,11 +5,12 @@ docs/machine.md, "State" and "Host access".
 
 The window is one flat byte address of `WINDOW_BITS` bits::
 
-    | space (4) | tile (5) | line (24) | word (4) | byte (2) |
+    | space (4) | tile (5) | offset (30) |
 
-A *line* is what the core reads and writes in one access; its words begin at a multiple of 64 bytes. The
-address of the window port is `AXI_BITS` wide; the page register WINDOW times `PAGE_BYTES` is added to it, so
-that a host with a narrow address bus reaches everything too.
+Inside a tile's space, words lie in lines. A *line* is what the core reads and writes in one access; lines
+begin at multiples of `pitch(space)` words, a power of two, so a line may be followed by padding, which
+reads as zero and cannot be written. The address of the window port is `AXI_BITS` wide; the page register
+WINDOW times `PAGE_BYTES` is added to it, so that a host with a narrow address bus reaches everything too.
 """
 
 from dataclasses import dataclass
@@ -21,9 +22,9 @@ from hw.isa import FUNCTIONS, TABLE_ENTRIES
 
 __all__ = [
     "ARGUMENTS", "AXI_BITS", "CONTROL_BITS", "CompletionStatus", "Control", "FIELDS", "ID", "Irq",
-    "LINE_BYTES", "MemoryMapError", "OPERAND_WORDS", "PAGE_BYTES", "REGISTER_TABLE", "Register",
+    "MemoryMapError", "OPERAND_WORDS", "PAGE_BYTES", "REGISTER_TABLE", "Register",
     "RegisterInfo", "SPACE_TABLE", "Space", "SpaceInfo", "Status", "VERSION", "WINDOW_BITS", "line_words",
-    "lines", "window_address",
+    "lines", "pitch", "window_address",
 ]
 
 ARGUMENTS = 8
@@ -32,12 +33,10 @@ ARGUMENTS = 8
 OPERAND_WORDS = 17
 """Words of an operand block as the host sees it; on the port it takes two lines."""
 
-FIELDS = (("byte", 2), ("word", 4), ("line", 24), ("tile", 5), ("space", 4))
+FIELDS = (("offset", 30), ("tile", 5), ("space", 4))
 """(name, width) of the parts of a window address, least significant first."""
 
 WINDOW_BITS = sum(width for _, width in FIELDS)
-LINE_BYTES = 64
-"""Distance of two lines in the window; the words behind a line's last one do not exist."""
 
 AXI_BITS = 40
 """Width of the window port's address."""
@@ -120,6 +119,11 @@ def line_words(space: Space) -> tuple[int, int]:
     return (LINE_WORDS, words - LINE_WORDS) if space == Space.OPERANDS else (words, words)
 
 
+def pitch(space: Space) -> int:
+    """Words from one line of a space to the next in the window."""
+    return 1 << (line_words(space)[0] - 1).bit_length()
+
+
 def window_address(space: Space, config: HardwareConfig, line: int, word: int = 0, tile: int = 0) -> int:
     """Byte address of a word in the window; raises `MemoryMapError` when it does not exist."""
     space = Space(space)
@@ -129,7 +133,7 @@ def window_address(space: Space, config: HardwareConfig, line: int, word: int = 
         if not 0 <= value < count:
             raise MemoryMapError(f"{name} {value!r} of space {space.name.lower()} does not exist; "
                                  f"configuration {config.name!r} has 0 to {count - 1}")
-    parts = {"byte": 0, "word": word, "line": line, "tile": tile, "space": int(space)}
+    parts = {"offset": 4 * (line * pitch(space) + word), "tile": tile, "space": int(space)}
     address, offset = 0, 0
     for name, width in FIELDS:
         address |= parts[name] << offset
@@ -226,7 +230,8 @@ REGISTER_TABLE: dict[Register, RegisterInfo] = {
         RegisterInfo(Register.CONTROL, "rw", "switches (`Control`)"),
         RegisterInfo(Register.IRQ, "rw", "interrupt causes (`Irq`); writing one clears"),
         RegisterInfo(Register.WINDOW, "rw", "page that is added to addresses of the window port"),
-        RegisterInfo(Register.ENTRY, "rw", "command being written: microcode address of its entry point"),
+        RegisterInfo(Register.ENTRY, "rw", "command being written: entry point; one beyond the microcode "
+                                           "is refused"),
         RegisterInfo(Register.TAG, "rw", "command being written: a number that its completion returns"),
         RegisterInfo(Register.ROOM, "r", "free entries of the command queue"),
         RegisterInfo(Register.DOORBELL, "w", "any value queues the command being written"),
