@@ -35,6 +35,10 @@ COMPILE = ("-std=gnu++20", "-O3", "-march=native", "-fPIC", "-fcf-protection=non
 JOBS = 2
 """C++ files compiled at once."""
 
+UNITY = 150_000
+"""Designs of at most this many bytes of C++ are compiled as one file, for most of the
+time goes into reading headers."""
+
 Progress = Callable[[int, int], None]
 Trace = Literal["", "vcd", "fst"]
 
@@ -171,6 +175,9 @@ def _compile(name: str, work: Path, harness: Iterable[str], trace: Trace, progre
     objects = work / "objects"
     objects.mkdir()
     design = sorted((work / "cpp").glob("*.cpp"))
+    if sum(source.stat().st_size for source in design) <= UNITY:
+        whole = "".join(f'#include "{source.name}"\n' for source in design)
+        design = _write(work / "cpp", {f"{PREFIX}__ALL.cpp": whole})
     defines = _defines(trace)
     includes = [f"-I{work / 'cpp'}", f"-I{work / 'harness'}"]
     jobs = {objects / f"{source.stem}.o": source

@@ -11,6 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.fp32 import CANONICAL_NAN, Adder, Multiplier, leading_zeros, normalize, pack, round_pack
+from tests.exact import assert_equal, judged, nearest, random_pairs, special_values
 from tests.rtlbatch import Unit
 
 pytestmark = pytest.mark.rtl
@@ -19,63 +20,6 @@ VECTORS = int(os.environ.get("WORDLINE_VECTORS", 200_000))
 """Random operand pairs a unit is given; 2,000,000 for the long form."""
 
 SEED = 20
-
-
-def special_values() -> np.ndarray:
-    """Every kind of number and both sides of every border between kinds, with either sign."""
-    fields = [0, 1, 2, 23, 24, 25, 63, 64, 102, 103, 126, 127, 128, 150, 151, 230, 253, 254, 255]
-    fractions = [0x000000, 0x000001, 0x400000, 0x7FFFFE, 0x7FFFFF]
-    positive = [field << 23 | fraction for field in fields for fraction in fractions]
-    positive += [0x3F800002, 0x00000003, 0x34000000, 0x33FFFFFF, 0x7F800001 | 0x2AAAAA]
-    return np.array([sign << 31 | bits for bits in positive for sign in (0, 1)], np.uint32)
-
-
-def random_pairs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of four kinds in equal shares: any bits, close exponents, near ties, and small results."""
-    rng = np.random.default_rng(seed)
-    count //= 4
-
-    def words() -> np.ndarray:
-        return rng.integers(0, 1 << 32, count, dtype=np.uint32)
-
-    def of_exponent(field: np.ndarray) -> np.ndarray:
-        return (words() & 0x807F_FFFF) | (field.astype(np.uint32) << 23)
-
-    a = [words(), words(), None, None]
-    b = [words(), None, None, None]
-    # Close exponents: cancellation, and every distance of the aligning shift.
-    b[1] = of_exponent(np.clip((a[1] >> 23 & 255).astype(int) + rng.integers(-28, 29, count), 0, 255))
-    # Near ties: few significant bits at both ends of the significand.
-    few = np.array([0, 1, 2, 3, 0x400000, 0x400001, 0x600000, 0x7FFFFF, 0x7FFFFE, 0x3FFFFF], np.uint32)
-    field = rng.integers(1, 255, count)
-    a[2] = (of_exponent(field) & 0xFF80_0000) | rng.choice(few, count)
-    field = np.clip(field + rng.integers(-26, 27, count), 0, 254)
-    b[2] = (of_exponent(field) & 0xFF80_0000) | rng.choice(few, count)
-    # Products around the smallest normal and the smallest subnormal, sums of subnormals.
-    field = rng.integers(0, 128, count)
-    a[3] = of_exponent(field)
-    b[3] = of_exponent(np.clip(rng.integers(100, 130, count) - field, 0, 255))
-    order = rng.integers(0, 2, 4 * count).astype(bool)  # which operand is which must not matter
-    x, y = np.concatenate(a), np.concatenate(b)
-    return np.where(order, x, y), np.where(order, y, x)
-
-
-def judged(operation, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """SoftFloat's result bits, its NaNs made canonical."""
-    def floats(bits: np.ndarray) -> list:
-        raw = bits.astype(">u4").tobytes()
-        return [softfloatpy.Float32.from_bytes(raw[i:i + 4]) for i in range(0, len(raw), 4)]
-
-    results = b"".join(operation(x, y).to_bytes() for x, y in zip(floats(a), floats(b), strict=True))
-    bits = np.frombuffer(results, ">u4").astype(np.uint32)
-    bits[(bits & 0x7FFF_FFFF) > 0x7F80_0000] = CANONICAL_NAN
-    return bits
-
-
-def assert_equal(o: np.ndarray, expected: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
-    wrong = np.flatnonzero(o != expected)
-    shown = [f"{a[i]:#010x}, {b[i]:#010x}: {o[i]:#010x}, not {expected[i]:#010x}" for i in wrong[:5]]
-    assert not wrong.size, f"{wrong.size} of {o.size} results (seed {SEED}):\n" + "\n".join(shown)
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +40,13 @@ def test_special_values(request, name, operation):
     values = special_values()
     assert len(set(values.tolist())) >= 100
     a, b = np.repeat(values, values.size), np.tile(values, values.size)
-    assert_equal(request.getfixturevalue(name).run(a=a, b=b)["o"], judged(operation, a, b), a, b)
+    assert_equal(request.getfixturevalue(name).run(a=a, b=b)["o"], judged(operation, a, b), a, b, SEED)
 
 
 @pytest.mark.parametrize("name, operation", OPERATIONS)
 def test_random_values(request, name, operation):
     a, b = random_pairs(VECTORS, SEED)
-    assert_equal(request.getfixturevalue(name).run(a=a, b=b)["o"], judged(operation, a, b), a, b)
+    assert_equal(request.getfixturevalue(name).run(a=a, b=b)["o"], judged(operation, a, b), a, b, SEED)
 
 
 def test_typed_results(adder, multiplier):
@@ -132,7 +76,7 @@ def test_typed_results(adder, multiplier):
         (0x00FFFFFF, 0x3F000000, 0x00800000),  # rounds up to the smallest normal
     ], np.uint32).T
     for unit, (a, b, expected) in ((adder, sums), (multiplier, products)):
-        assert_equal(unit.run(a=a, b=b)["o"], expected, a, b)
+        assert_equal(unit.run(a=a, b=b)["o"], expected, a, b, SEED)
 
 
 class Rounder(wiring.Component):
@@ -157,20 +101,6 @@ class Rounder(wiring.Component):
         alignment = normalize(m, self.exponent, self.significand, lowest=self.lowest).registered(m)
         m.d.comb += self.apart.eq(pack(m, sign, alignment, significand, sticky_r))
         return m
-
-
-def nearest(value: Fraction) -> int:
-    """binary32 bits of the number nearest to a fraction, ties to even, by exact arithmetic."""
-    sign, value = int(value < 0) << 31, abs(value)
-    unit = -149  # of the last place
-    while value >= Fraction(2) ** (unit + 24):
-        unit += 1
-    count = round(value / Fraction(2) ** unit)  # Python rounds ties of a Fraction to even
-    if count == 1 << 24:
-        count, unit = 1 << 23, unit + 1
-    if unit + 23 > 127:
-        return sign | 0x7F80_0000
-    return sign | (count if count < 1 << 23 else (unit + 150) << 23 | (count & 0x7F_FFFF))
 
 
 def magnitudes(rng: np.random.Generator, width: int, count: int) -> list[int]:
