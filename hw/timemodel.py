@@ -46,14 +46,25 @@ from hw.config import REGISTERS, HardwareConfig
 from hw.isa import Opcode, Reduce, decode_table
 from hw.jit import njit
 from hw.sequence import (
-    HALT, LOOPS, MATRIX_FIRST, OFF_THE_END, OK, PROBLEMS, RUNAWAY, UNKNOWN_OPCODE, VECTOR, MachineError, control,
-    resolve_matrix, resolve_vector,
+    HALT,
+    LOOPS,
+    MATRIX_FIRST,
+    OFF_THE_END,
+    OK,
+    PROBLEMS,
+    RUNAWAY,
+    UNKNOWN_OPCODE,
+    VECTOR,
+    MachineError,
+    control,
+    resolve_matrix,
+    resolve_vector,
 )
 from hw.timing import Latencies, latencies
 
 __all__ = [
-    "DEADLOCK", "RECORD", "TOKENS", "WORD_LIMIT", "Prediction", "Stall", "Timeline", "finish", "first_registers",
-    "issue_matrix", "issue_vector", "prediction", "predict", "problem", "timeline",
+    "DEADLOCK", "RECORD", "TOKENS", "WORD_LIMIT", "Prediction", "Stall", "Timeline", "control_word", "finish",
+    "first_registers", "issue_matrix", "issue_vector", "predict", "prediction", "problem", "timeline",
 ]
 
 TOKENS = 255
@@ -128,7 +139,7 @@ def timeline(config: HardwareConfig) -> Timeline:
 
 
 @njit
-def _word(time):
+def control_word(time):
     """The sequencer's time for a control word."""
     time.clock[_SEQUENCE] += time.distances[_SEQUENCER]
 
@@ -253,7 +264,7 @@ def _walk(table, pc, registers, time, limit, records):
             following = control(table, pc, registers, stack, depth)
             if following < 0:
                 return following, pc, executed, np.int64(0)
-            _word(time)
+            control_word(time)
             pc = following
             continue
         useful = time.clock[_USEFUL]
