@@ -132,10 +132,13 @@ class Reducer(wiring.Component):
                     # A partial of the segment before may still be under way: it counts as -0.0 until this one wrote it.
                     m.d.comb += running.eq(Mux(used_before[n], partial, NEGATIVE_ZERO))
         new = _add(m, "running", running, values[0])
-        with m.If(_delay(m, valid, ADD, "valid_sum")):
-            with m.If(_delay(m, init, ADD, "init_sum")):
+        # Facts of the word that now leaves the running adder; a first word also makes the other partials neutral.
+        valid_new, init_new, k_new = (_delay(m, fact, ADD, f"{name}_new")
+                                      for name, fact in (("valid", valid), ("init", init), ("k", k)))
+        with m.If(valid_new):
+            with m.If(init_new):
                 m.d.sync += [partial.eq(NEGATIVE_ZERO) for partial in partials]
-            with m.Switch(_delay(m, k, ADD, "k_sum")):
+            with m.Switch(k_new):
                 for n, partial in enumerate(partials):
                     with m.Case(n):
                         m.d.sync += partial.eq(new)
