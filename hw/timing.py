@@ -56,7 +56,6 @@ class Latencies:
 
 def latencies(config: HardwareConfig) -> Latencies:
     """The distances of the device described by `config`."""
-    levels = config.tiles.bit_length() - 1
     # Address, memory, operand select (row element conversion runs beside the memory's second stage), lane.
     to_sum = 1 + 1 + 1 + latency.CONVERT + latency.MULTIPLY + latency.ADD
     to_result = to_sum + latency.SPECIAL + latency.MULTIPLY
@@ -72,8 +71,8 @@ def latencies(config: HardwareConfig) -> Latencies:
         vector_write=to_result + 1,
         # The quantizer is the longest way into a memory that a token guards.
         vector_done=to_result + 1 + latency.QUANTIZE + 1,
-        # Running partial, tree over the tiles, scalar register.
-        scalar_write=to_result + latency.ADD + levels * latency.ADD + 1,
+        # Reduction, scalar register.
+        scalar_write=to_result + latency.reduce_depth(config.tiles) + 1,
         halt=1,
         host_read=3,
     )
