@@ -302,7 +302,9 @@ def carry(name: str, type_name: str, raw: np.ndarray) -> Blocks:
     if decoded.width == "f4":  # the scale of a block of zeros is of no matter and need not fit
         scale = np.where(E2M1_DOUBLED[decoded.codes].any(axis=-1), scale, np.float32(0))
     d, m = _to_half(scale, scale), _to_half(decoded.low, scale)
-    if m is None and type_name == "Q4_0":  # -8 d does not fit, the centred codes do without it
+    if (
+        m is None and d is not None and type_name == "Q4_0"
+    ):  # -8 d does not fit, the centred codes do without it
         return Blocks("q8", length, decoded.codes.view(np.int8) - np.int8(8), d[0], np.zeros_like(d[0]))
     f4_rounded = decoded.width == "f4" and (d is None or not d[1])
     if d is None or m is None or f4_rounded or decoded.codes.shape[-1] != BLOCK:

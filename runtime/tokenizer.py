@@ -45,7 +45,7 @@ class Tokenizer:
             ) from error
         self.bos: int | None = text.get("bos")
         self.eos: tuple[int, ...] = tuple(text.get("eos", ()))
-        self.add_bos = bool(text.get("add_bos", False)) and self.bos is not None
+        self.add_bos = bool(text.get("add_bos", False))
 
     def __len__(self) -> int:
         """Number of tokens."""
@@ -71,7 +71,7 @@ class Tokenizer:
         the text is taken as mere characters: for what a user typed.
         """
         ids = (self._tokenizer if special else self._plain).encode(text, add_special_tokens=False).ids
-        if special and self.add_bos and ids[:1] != [self.bos]:
+        if special and self.add_bos and self.bos is not None and ids[:1] != [self.bos]:
             ids = [self.bos, *ids]
         return ids
 

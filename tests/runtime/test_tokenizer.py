@@ -129,7 +129,8 @@ def test_sentencepiece_merges_best_score_first_and_falls_back_to_bytes() -> None
 REFUSED = {
     "rule": (
         {"split": "tekken"},
-        f"wanted a tokenizer that cuts words by one of the rules {', '.join(sorted(SPLITS))}, found 'tekken'; "
+        f"wanted a tokenizer that cuts words by one of the rules {', '.join(sorted(SPLITS))}, "
+        "found 'tekken'; "
         "use a model with one of these tokenizers",
     ),
     "merge": (
