@@ -10,10 +10,14 @@ import numpy as np
 from hw.config import HardwareConfig
 from hw.image import Entry, Image
 from hw.memorymap import ARGUMENTS, SPACE_TABLE, Space
+from runtime import transport_model
 from runtime.resident import KvCache, ResidentModel
 from runtime.transport import Command, Completion, DeviceError, Identity, Transport, open_transport
 
-__all__ = ["CHUNK_CYCLES", "Device", "TIMEOUT_CYCLES"]
+__all__ = ["CHUNK_CYCLES", "Device", "TIMEOUT_CYCLES", "TRANSPORTS"]
+
+TRANSPORTS = (transport_model,)
+"""Modules whose import registers the devices that come with the project."""
 
 CHUNK_CYCLES = 50_000
 """Cycles a device is let run between two looks at its completions."""

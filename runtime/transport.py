@@ -12,11 +12,11 @@ import numpy as np
 
 from hw.config import PRESETS, HardwareConfig, preset
 from hw.errors import WordlineError
-from hw.memorymap import SPACE_TABLE, Space
+from hw.memorymap import ARGUMENTS, SPACE_TABLE, Space
 
 __all__ = [
-    "Command", "Completion", "DeviceError", "Identity", "SCHEMES", "Scheme", "Transport", "check_range",
-    "check_values", "configuration_of", "open_transport", "register",
+    "Command", "Completion", "DeviceError", "Identity", "SCHEMES", "Scheme", "Transport", "check_command",
+    "check_range", "check_values", "configuration_of", "open_transport", "register",
 ]
 
 
@@ -167,3 +167,15 @@ def check_range(config: HardwareConfig, space: Space, first: int, count: int | N
         raise DeviceError(f"space {space.name.lower()} of configuration {config.name!r} has entries 0 to "
                           f"{depth - 1}; got {first} to {first + count - 1}")
     return count
+
+
+def check_command(config: HardwareConfig, command: Command) -> None:
+    """Raises `DeviceError` for a command that no device of this configuration could start."""
+    if not 0 <= command.entry < config.microcode:
+        raise DeviceError(f"entry points of configuration {config.name!r} are 0 to {config.microcode - 1}; "
+                          f"got {command.entry!r}")
+    if len(command.arguments) > ARGUMENTS:
+        raise DeviceError(f"a command has up to {ARGUMENTS} arguments; got {len(command.arguments)}")
+    for value in (*command.arguments, command.tag):
+        if not 0 <= value < 1 << 32:
+            raise DeviceError(f"arguments and tags are 0 to {(1 << 32) - 1}; got {value!r}")

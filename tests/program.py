@@ -1,0 +1,54 @@
+"""A small image without a model behind it, for tests of whatever carries commands to a device."""
+
+import numpy as np
+
+from hw.config import LINE_WORDS, SCALARS, HardwareConfig
+from hw.image import Entry, Image, KvLayout
+from hw.isa import FUNCTIONS, TABLE_ENTRIES, A, Alu, C, Instruction, Opcode, Reduce, encode
+
+__all__ = ["ADD", "COPY", "FILL", "INFINITE", "PROGRAM", "small_image"]
+
+WORDS = 8
+
+PROGRAM = [
+    # FILL: infinity to the quantizer.
+    Instruction(Opcode.VECTOR, {"inner": WORDS, "a": A.S, "p": 3, "quantize": 1}),
+    Instruction(Opcode.HALT),
+    # COPY and add: scratch[to + i] = scratch[from + i] + scalar 1, sum to scalar 4, argmax to scalars 6
+    # and 7.
+    Instruction(Opcode.VECTOR, {
+        "inner": WORDS, "a": A.X, "x_reg": 1, "x_i": 1, "c": C.S, "q": 1, "w": 1, "w_word_reg": 2, "w_i": 1,
+        "reduce": Reduce.SUM, "reduce_init": 1, "reduce_emit": 1, "r_dest": 4}),
+    Instruction(Opcode.VECTOR, {
+        "inner": WORDS, "fence": 1, "a": A.X, "x_reg": 2, "x_i": 1,
+        "reduce": Reduce.ARGMAX, "reduce_init": 1, "reduce_emit": 1, "r_dest": 6}),
+    Instruction(Opcode.HALT),
+    # A loop that ends after `turns` turns.
+    Instruction(Opcode.LOOP, {"count": 0, "count_reg": 1}),
+    Instruction(Opcode.ALU, {"fn": Alu.ADD, "rd": 9, "ra": 9, "imm": 3}),
+    Instruction(Opcode.END),
+    Instruction(Opcode.HALT),
+]
+INFINITE, COPY, ADD, FILL = 0, 2, 5, 0
+
+
+def small_image(config: HardwareConfig, seed: int = 1) -> Image:
+    """An image whose entry points are those of `PROGRAM`, with random contents that no program changes
+    back.
+    """
+    random = np.random.default_rng(seed)
+    array = random.integers(0, 1 << 32, (40, LINE_WORDS, config.tiles), np.uint32)
+    scratch = random.standard_normal((4 * WORDS, config.tiles), np.float32)
+    scalars = np.array([0, 0.5, 2, np.inf], np.float32)
+    return Image(
+        config=config,
+        entries={"infinite": Entry(INFINITE, (), 1), "copy": Entry(COPY, ("source", "target"), 1),
+                 "loop": Entry(ADD, ("turns",), 1)},
+        kv=KvLayout(slots=2, context=16), logits=(WORDS, WORDS * config.tiles - 1), argmax=7,
+        array=array, scratch=scratch.view(np.uint32), scalars=scalars.view(np.uint32),
+        microcode=encode(PROGRAM),
+        tables=random.integers(0, 1 << 19, (TABLE_ENTRIES, 3), np.uint32),
+        functions=np.zeros((FUNCTIONS, 4), np.uint32))
+
+
+assert SCALARS > 7
