@@ -38,7 +38,7 @@ def scalar(x, op, absolute):
     if absolute:
         x = x & np.uint32(0x7FFFFFFF)
     if op == Reduce.TAKE:
-        return int(x[-1, 0]), 0
+        return int(np.float32(numerics.canonical(x[-1, 0].view(np.float32))).view(np.uint32)), 0
     if op == Reduce.SUM:
         return int(np.float32(numerics.reduce_sum(x.view(np.float32))).view(np.uint32)), 0
     best, where = numerics.reduce_argmax(x.view(np.float32))
@@ -79,8 +79,7 @@ def test_equals_definition(unit, paused):
     word = np.arange(words) - np.repeat(ends - sizes, sizes)
     op = rng.choice([Reduce.SUM, Reduce.MAX, Reduce.ARGMAX, Reduce.TAKE], SEGMENTS)
     absolute, dest = rng.integers(0, 2, SEGMENTS), rng.integers(0, 64, SEGMENTS)
-    restart = init * rng.integers(0, 2, words)
-    out = run(unit, tiles, x, rng.integers(0, 3, words) * paused, init=init, emit=emit, word=word, restart=restart,
+    out = run(unit, tiles, x, rng.integers(0, 3, words) * paused, init=init, emit=emit, word=word,
               op=np.repeat(op, sizes), absolute=np.repeat(absolute, sizes), dest=np.repeat(dest, sizes))
     np.testing.assert_array_equal(out["o_dest"], dest)
     np.testing.assert_array_equal(out["o_argmax"], op == Reduce.ARGMAX)
@@ -96,23 +95,36 @@ def test_large_word_indices(unit):
     x[1, -1] = 0x3F800000
     word = (1 << 20) - 3 + np.arange(3)
     out = run(unit, tiles, x, np.zeros(3, np.int64), init=[1, 0, 0], emit=[0, 0, 1], op=int(Reduce.ARGMAX), absolute=0,
-              word=word, dest=5, restart=0)
+              word=word, dest=5)
     assert out["o_index"].tolist() == [word[1] * tiles + tiles - 1]
 
 
-def test_continues_over_instructions(unit):
-    """Running values stay from one instruction to the next: the words of both count from their own beginning."""
+def test_continues_after_a_result(unit):
+    """Words without `init` go on where the words before them stopped, whatever came between, and count on."""
     unit, tiles = unit
     rng = np.random.default_rng(11)
-    for first, second in ((4, 4), (8, 3), (4, 1), (12, 9)):
-        x = lanes(rng, first + second, tiles)
-        x[(x & 0x7FFFFFFF) >= 0x7F800000] = 0x3FC00000
-        facts = {"init": np.arange(first + second) == 0, "emit": np.arange(first + second) == first + second - 1,
-                 "restart": np.isin(np.arange(first + second), [0, first]), "word": np.arange(first + second),
-                 "dest": 0, "absolute": 0}
-        for op in (Reduce.SUM, Reduce.ARGMAX):
-            out = run(unit, tiles, x, np.zeros(first + second, np.int64), op=int(op), **facts)
-            value, index = scalar(x, op, False)
-            assert out["o_value"].tolist() == [value]
-            if op == Reduce.ARGMAX:
-                assert out["o_index"].tolist() == [index]
+    words = 4000
+    x = lanes(rng, words, tiles)
+    init, emit = (rng.integers(0, 12, words) == 0) * 1, (rng.integers(0, 5, words) == 0) * 1
+    init[0] = emit[-1] = 1
+    op = rng.choice([Reduce.SUM, Reduce.MAX, Reduce.ARGMAX, Reduce.TAKE], words, p=[0.6, 0.2, 0.1, 0.1])
+    word = rng.integers(0, 1 << 20, words)
+    out = run(unit, tiles, x, np.zeros(words, np.int64), init=init, emit=emit, op=op, word=word, absolute=0, dest=0)
+    values, indices = [], []
+    for n in range(words):
+        if init[n]:
+            summed, compared = [], []
+        if op[n] == Reduce.SUM:
+            summed.append(x[n])
+        elif op[n] != Reduce.TAKE:
+            compared.append(n)
+        if not emit[n]:
+            continue
+        part = {Reduce.SUM: summed, Reduce.TAKE: [x[n]]}.get(op[n], [x[k] for k in compared])
+        value, index = scalar(np.array(part, np.uint32).reshape(-1, tiles), op[n], False)
+        values.append(value)
+        if op[n] == Reduce.ARGMAX:
+            won = value != 0xFF800000
+            indices.append(int(word[compared[index // tiles]]) * tiles + index % tiles if won else 0)
+    np.testing.assert_array_equal(out["o_value"], values)
+    np.testing.assert_array_equal(out["o_index"][out["o_argmax"] == 1], indices)
