@@ -18,6 +18,8 @@ __all__ = ["Difference", "Diverged", "Lockstep", "Pair", "first_difference"]
 CHUNK_WORDS = 1 << 23
 """Words of a space that are compared at a time, so that two large arrays need not be copied whole."""
 
+ZERO_ROWS = 4096
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -110,6 +112,7 @@ class Lockstep:
         second.load(image)
         if difference := first_difference(first, second):
             raise Diverged(f"{self._names} differ after loading: {difference}")
+        self._initial = {space: first.transport.read(space) for space in SPACE_TABLE if space != Space.ARRAY}
 
     @property
     def _names(self) -> str:
@@ -159,11 +162,7 @@ class Lockstep:
         Both devices are brought to the state before the command again and again, with the program cut off
         ever closer to the first word after which they differ.
         """
-        self.first.reset()
-        self.first.load(self.image)
-        for pair in self.pairs:
-            self.first.submit(pair.entry, **pair.arguments)
-        before = self.first.state()
+        before = self._replay()
         program = decode(self.image.microcode)
         end = next(n for n in range(entry.address, len(program)) if program[n].opcode == Opcode.HALT)
 
@@ -186,6 +185,21 @@ class Lockstep:
             else:
                 same = middle
         return _loop_around(program, same), difference
+
+
+    def _replay(self) -> dict[Space, np.ndarray]:
+        """The state before the latest command, made again on the first device."""
+        transport, held = self.first.transport, len(self.image.array)
+        transport.reset()
+        transport.write(Space.ARRAY, 0, self.image.array)
+        for row in range(held, self.first.config.rows, ZERO_ROWS):
+            count = min(ZERO_ROWS, self.first.config.rows - row)
+            transport.write(Space.ARRAY, row, np.zeros((count, *self.image.array.shape[1:]), np.uint32))
+        for space, values in self._initial.items():
+            transport.write(space, 0, values)
+        for pair in self.pairs:
+            self.first.submit(pair.entry, **pair.arguments)
+        return self.first.state()
 
 
 def _loop_around(program: list[Instruction], address: int) -> range:

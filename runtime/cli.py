@@ -1,0 +1,108 @@
+"""What all commands of the command line share: errors as one line, progress, JSON, common options."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from typer.core import TyperGroup
+
+from hw.config import HardwareConfig
+from hw.errors import WordlineError
+from runtime.device import Device
+
+__all__ = [
+    "Commands", "ContextOption", "DeviceOption", "ImageArgument", "JsonOption", "MaxTokensOption",
+    "MinPOption", "SeedOption", "SystemOption", "TemperatureOption", "TopKOption", "TopPOption", "emit",
+    "errors", "opened", "out", "progress", "table",
+]
+
+out = Console(highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells do
+
+
+class Commands(TyperGroup):
+    """The one place where an error becomes a line on the error stream and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except WordlineError as error:
+            print(f"wordline: {error}", file=sys.stderr)
+            ctx.exit(EXIT_ERROR)
+        except BrokenPipeError:
+            raise  # the reader of a pipe has seen enough; the library below ends quietly
+        except OSError as error:  # a full disk, a folder without permission: the user's too
+            print(f"wordline: {error.strerror or error}"
+                  + (f": {error.filename}" if error.filename else ""), file=sys.stderr)
+            ctx.exit(EXIT_ERROR)
+        except KeyboardInterrupt:
+            print("\nwordline: interrupted", file=sys.stderr)
+            ctx.exit(EXIT_INTERRUPTED)
+
+
+ImageArgument = Annotated[Path, typer.Argument(help="A compiled image (.wl).", metavar="IMAGE")]
+DeviceOption = Annotated[str, typer.Option("--device", "-d", help="Device; `wordline devices` lists them.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Report as JSON on standard output.")]
+ContextOption = Annotated[int, typer.Option(help="Tokens that the KV cache holds.", min=1)]
+MaxTokensOption = Annotated[int, typer.Option("--max-tokens", "-n", help="Tokens to make at most.", min=1)]
+SystemOption = Annotated[str | None, typer.Option(help="System message.")]
+TemperatureOption = Annotated[float, typer.Option(help="0 takes the best token.")]
+TopKOption = Annotated[int, typer.Option(help="Draw from this many best tokens; 0: all.")]
+TopPOption = Annotated[float, typer.Option(help="Draw from the best tokens of this total probability.")]
+MinPOption = Annotated[float, typer.Option(help="Draw from tokens this probable relative to the best.")]
+SeedOption = Annotated[int | None, typer.Option(help="Same seed, same text.")]
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[str, float], None]]:
+    """A bar on the error stream for long work; call what it gives with a stage and the share done (0 to 1).
+
+    Nothing is shown when the stream is no terminal.
+    """
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(what, total=1.0)
+
+        def update(stage: str, share: float) -> None:
+            bar.update(task, description=f"{what}: {stage}", completed=share)
+
+        yield update
+
+
+@contextmanager
+def opened(uri: str, config: HardwareConfig | None = None) -> Iterator[Device]:
+    """A device, given back at the end; simulated ones are built first when they never were."""
+    with errors.status(f"opening {uri} (a simulator is built the first time)"):
+        device = Device.open(uri, config)
+    with device:
+        yield device
+
+
+def emit(facts: Any, as_json: bool, show: Callable[[Any], None]) -> None:
+    """Report `facts`: as JSON, or the way `show` prints them."""
+    if as_json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False, default=_plain))
+    else:
+        show(facts)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def table(title: str, *columns: str) -> Table:
+    """A table whose columns other than the first are numbers."""
+    made = Table(title=title, title_justify="left")
+    for n, column in enumerate(columns):
+        made.add_column(column, justify="right" if n else "left")
+    return made

@@ -1,0 +1,291 @@
+"""The commands that run a compiled image on a device: run, chat, sim, bench, devices."""
+
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Annotated, Any
+
+import typer
+
+from hw.config import preset
+from hw.errors import WordlineError
+from hw.image import Image, load
+from hw.isa import Instruction, Opcode, encode
+from hw.memorymap import Space
+from runtime.cli import (
+    DeviceOption,
+    ImageArgument,
+    JsonOption,
+    MaxTokensOption,
+    MinPOption,
+    SeedOption,
+    SystemOption,
+    TemperatureOption,
+    TopKOption,
+    TopPOption,
+    emit,
+    errors,
+    opened,
+    out,
+    progress,
+    table,
+)
+from runtime.conversation import Conversation
+from runtime.device import Device
+from runtime.lockstep import Diverged, Lockstep
+from runtime.sampling import Sampling
+from runtime.session import Session, Step
+from runtime.transport import SCHEMES, Command
+
+__all__ = ["COMMANDS", "summary", "together"]
+
+PROMPT = "Explain in one paragraph what a computer memory does."
+
+
+@contextmanager
+def resident(uri: str, image: Image) -> Iterator[Device]:
+    """A device of the image's configuration with the image in it."""
+    with opened(uri, image.config) as device:
+        device.load(image)
+        yield device
+
+
+def summary(steps: list[Step]) -> dict[str, Any]:
+    """Tokens, cycles and speed of prompt and generation, apart."""
+    facts: dict[str, Any] = {}
+    for kind, name in (("prefill", "prompt"), ("decode", "generation")):
+        chosen = [s for s in steps if s.kind == kind]
+        seconds = sum(s.seconds for s in chosen)
+        facts[name] = {
+            "tokens": len(chosen), "seconds": round(seconds, 4),
+            "tokens_per_second": round(len(chosen) / seconds, 2) if seconds else None,
+            "cycles_per_token": round(sum(s.cycles for s in chosen) / len(chosen)) if chosen else None,
+        }
+    return facts
+
+
+def _sentence(steps: list[Step]) -> str:
+    facts = summary(steps)["generation"]
+    return (f"{facts['tokens']} tokens, {facts['tokens_per_second']} tokens/s, "
+            f"{facts['cycles_per_token'] or 0:,} cycles per token")
+
+
+def run(
+    image: ImageArgument,
+    prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
+    device: DeviceOption = "model:",
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text, without chat template.")] = False,
+    system: SystemOption = None,
+    max_tokens: MaxTokensOption = 256,
+    temperature: TemperatureOption = 0.0,
+    top_k: TopKOption = 0,
+    top_p: TopPOption = 1.0,
+    min_p: MinPOption = 0.0,
+    seed: SeedOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer one prompt and stream the text."""
+    program, chosen = load(image), Sampling(temperature, top_k, top_p, min_p, seed)
+    text = sys.stdin.read() if prompt == "-" else prompt
+    with resident(device, program) as opened_device, Conversation(opened_device, program, system) as chat_:
+        plain = raw or not program.text.get("chat_template")
+        pieces = (chat_.complete if plain else chat_.ask)(text, chosen, max_tokens)
+        if as_json:
+            reply = "".join(pieces)
+            emit({"text": reply, "device": device, **summary(chat_.session.steps)}, True, out.print)
+            return
+        _stream(pieces)
+        errors.print(_sentence(chat_.session.steps), style="dim")
+
+
+def chat(
+    image: ImageArgument,
+    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="Ask this and end.")] = None,
+    device: DeviceOption = "model:",
+    system: SystemOption = None,
+    max_tokens: MaxTokensOption = 512,
+    temperature: TemperatureOption = 0.0,
+    top_k: TopKOption = 0,
+    top_p: TopPOption = 1.0,
+    min_p: MinPOption = 0.0,
+    seed: SeedOption = None,
+) -> None:
+    """Talk with the model; an empty line or Ctrl-D ends, Ctrl-C stops a reply."""
+    program, chosen = load(image), Sampling(temperature, top_k, top_p, min_p, seed)
+    with resident(device, program) as opened_device, Conversation(opened_device, program, system) as talk:
+        if prompt is not None:
+            _stream(talk.ask(prompt, chosen, max_tokens))
+            return
+        while text := _asked():
+            before = len(talk.session.steps)
+            try:
+                _stream(talk.ask(text, chosen, max_tokens))
+            except KeyboardInterrupt:
+                print()
+            errors.print(_sentence(talk.session.steps[before:]), style="dim")
+
+
+def _asked() -> str:
+    try:
+        return input("> ").strip()
+    except EOFError:
+        print()
+        return ""
+
+
+def _stream(pieces: Iterator[str]) -> None:
+    for piece in pieces:
+        print(piece, end="", flush=True)
+    print()
+
+
+def together(first: Device, second: Device, image: Image, prompt: str, tokens: int,
+             system: str | None = None) -> dict[str, Any]:
+    """The start of a chat on two devices at once, whole state compared after every command; what was found.
+
+    `difference` is None when they were identical.
+    """
+    lockstep = Lockstep(first, second, image)
+    difference, text = None, ""
+    with Conversation(lockstep, image, system) as talk, progress("lockstep") as update:
+        ids = talk.prompt(prompt)
+        generated: list[int] = []
+        try:
+            for token in talk.session.generate(ids, max_tokens=tokens):
+                generated.append(token)
+                update(f"{len(generated)} of {tokens} tokens", len(generated) / tokens)
+        except Diverged as error:
+            difference = str(error)
+        text = talk.tokenizer.decode(generated)
+    commands = lockstep.pairs
+    facts: dict[str, Any] = {"commands": len(commands), "prompt_tokens": len(ids), "tokens": len(generated),
+                             "text": text, "identical": difference is None, "difference": difference}
+    decoded = [p for p, step in zip(commands, talk.session.steps, strict=False) if step.kind == "decode"]
+    for name, device, seconds, cycles in (
+        ("first", first, [p.first_seconds for p in commands], [p.first.cycles for p in decoded]),
+        ("second", second, [p.second_seconds for p in commands], [p.second.cycles for p in decoded]),
+    ):
+        facts[name] = {
+            "device": device.identity.uri,
+            "seconds_per_token": round(sum(seconds) / len(seconds), 4) if seconds else None,
+            "cycles_per_token": round(sum(cycles) / len(cycles)) if cycles else None,
+        }
+    return facts
+
+
+def sim(
+    image: ImageArgument,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", help="Tokens to generate.", min=1)] = 4,
+    prompt: Annotated[str, typer.Option("--prompt", "-p", help="What the user says.")] = PROMPT,
+    system: SystemOption = None,
+    device: DeviceOption = "rtl:",
+    against: Annotated[str, typer.Option(help="The device that is taken to be right.")] = "model:",
+    as_json: JsonOption = False,
+) -> None:
+    """Run a chat on the Verilog and on the functional model; compare the whole state after every command."""
+    program = load(image)
+    with opened(against, program.config) as right, opened(device, program.config) as judged:
+        facts = together(right, judged, program, prompt, tokens, system)
+    emit(facts, as_json, _show_together)
+    if not facts["identical"]:
+        raise typer.Exit(1)
+
+
+def _show_together(facts: dict[str, Any]) -> None:
+    shown = table(f"{facts['commands']} commands, {facts['prompt_tokens']} prompt tokens", "device",
+                  "cycles per token", "seconds per token")
+    for name in ("first", "second"):
+        f = facts[name]
+        shown.add_row(f["device"], f"{f['cycles_per_token'] or 0:,}", f"{f['seconds_per_token'] or 0:.3f}")
+    out.print(shown)
+    out.print(f"text: {facts['text']!r}", markup=False)
+    out.print(facts["difference"] or "identical", markup=False)
+
+
+def bench(
+    image: ImageArgument,
+    device: DeviceOption = "model:",
+    prompt_tokens: Annotated[int, typer.Option(help="Tokens of the prompt.", min=1)] = 64,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", help="Tokens to generate.", min=1)] = 64,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the speed of an image on a device."""
+    started = perf_counter()
+    program = load(image)
+    loaded = perf_counter()
+    with opened(device, program.config) as opened_device:
+        before = perf_counter()
+        opened_device.load(program)
+        resident_seconds = perf_counter() - before
+        with Session(opened_device, program) as session:
+            list(session.generate([1], max_tokens=2))  # compiles what is compiled at first use
+            session.steps.clear()
+            prompt = [n % session.vocabulary for n in range(2, 2 + prompt_tokens)]
+            with progress("bench") as update:
+                for n, _ in enumerate(session.generate(prompt, max_tokens=tokens), 1):
+                    update(f"{n} of {tokens} tokens", n / tokens)
+            steps = session.steps
+    facts = {"image": str(image), "device": device, "configuration": program.config.name,
+             "read_seconds": round(loaded - started, 3), "load_seconds": round(resident_seconds, 3),
+             **summary(steps), "peak_megabytes": peak_megabytes()}
+    emit(facts, as_json, _show_bench)
+
+
+def peak_megabytes() -> int:
+    """Largest resident memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def _show_bench(facts: dict[str, Any]) -> None:
+    shown = table(f"{facts['image']} on {facts['device']}", "", "tokens", "tokens/s", "cycles per token")
+    for name in ("prompt", "generation"):
+        f = facts[name]
+        shown.add_row(name, str(f["tokens"]), str(f["tokens_per_second"]), f"{f['cycles_per_token'] or 0:,}")
+    out.print(shown)
+    out.print(f"image read in {facts['read_seconds']} s, loaded in {facts['load_seconds']} s; "
+              f"{facts['peak_megabytes']} MB resident at most")
+
+
+def devices(
+    config: Annotated[str, typer.Option(help="Preset to open simulated devices with.")] = "tiny",
+    as_json: JsonOption = False,
+) -> None:
+    """Open every kind of device, try it, and print PASS or the reason why not."""
+    chosen = preset(config)
+    found = []
+    for scheme in SCHEMES.values():
+        try:
+            with opened(f"{scheme.name}:", chosen) as device:
+                _try(device)
+                state, text = "PASS", device.identity.description
+        except WordlineError as error:
+            state, text = "fail", str(error)
+        found.append({"device": scheme.usage, "what": scheme.sentence, "state": state, "detail": text})
+    emit(found, as_json, _show_devices)
+
+
+def _try(device: Device) -> None:
+    """Write a program that halts, run it, and read back what was written; raises `WordlineError`."""
+    words = encode([Instruction(Opcode.HALT)])
+    device.transport.write(Space.MICROCODE, 0, words)
+    found = device.transport.read(Space.MICROCODE, 0, 1)
+    if (found != words).any():
+        raise WordlineError(f"microcode {words.tolist()} was written; {found.tolist()} was read back")
+    while not device.transport.submit(Command(0)):
+        device.transport.advance(100)
+    for _ in range(1000):
+        if device.transport.poll() is not None:
+            return
+        device.transport.advance(100)
+    raise WordlineError("a program of one HALT was started and did not complete")
+
+
+def _show_devices(found: list[dict[str, str]]) -> None:
+    for device in found:
+        out.print(f"{device['state']:5} {device['device']:24} {device['what']}", markup=False)
+        out.print(f"      {device['detail']}", markup=False, style="dim")
+
+
+COMMANDS = (run, chat, sim, bench, devices)

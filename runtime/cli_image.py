@@ -1,0 +1,93 @@
+"""The commands that look into a compiled image: inspect, disasm."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from hw.errors import WordlineError
+from hw.image import Image, load
+from hw.isa import Opcode, decode
+from runtime.cli import ImageArgument, JsonOption, emit, out, table
+
+__all__ = ["COMMANDS", "describe", "listing", "show"]
+
+
+def describe(image: Image) -> dict[str, Any]:
+    """What an image is and holds."""
+    c = image.config
+    return {
+        "model": image.model,
+        "configuration": {**c.to_json(), "fingerprint": c.fingerprint},
+        "used": {"rows": len(image.array), "scratch": len(image.scratch), "microcode": len(image.microcode)},
+        "entries": {name: {"address": e.address, "arguments": list(e.arguments), "context": e.context}
+                    for name, e in image.entries.items()},
+        "kv": {"slots": image.kv.slots, "context": image.kv.context},
+        "operators": len(image.operators), "vocabulary": image.logits[1],
+        "chat_template": bool(image.text.get("chat_template")), "report": image.report,
+    }
+
+
+def show(facts: dict[str, Any]) -> None:
+    """Print what `describe` gives."""
+    c = facts["configuration"]
+    model = ", ".join(f"{k} {v}" for k, v in facts["model"].items() if not isinstance(v, dict | list))
+    out.print(f"model: {model}", markup=False)
+    out.print(f"configuration: {c['name']} ({c['fingerprint']}), {c['tiles']} tiles", markup=False)
+    kv = facts["kv"]
+    out.print(f"KV cache: {kv['slots']} x {kv['context']} tokens; vocabulary {facts['vocabulary']}; "
+              f"chat template: {'yes' if facts['chat_template'] else 'no'}", markup=False)
+    shown = table("", "memory", "used", "of", "share")
+    for name, used in facts["used"].items():
+        shown.add_row(name, f"{used:,}", f"{c[name]:,}", f"{used / c[name]:.1%}")
+    out.print(shown)
+    entries = table("", "entry", "address", "context", "arguments")
+    for name, e in facts["entries"].items():
+        entries.add_row(name, str(e["address"]), f"{e['context']:,}", ", ".join(e["arguments"]))
+    out.print(entries)
+    for name, value in facts["report"].items():
+        if not isinstance(value, dict | list):
+            shown_value = f"{value:,}" if isinstance(value, int | float) else str(value)
+            out.print(f"{name}: {shown_value}", markup=False)
+
+
+def inspect(image: ImageArgument, as_json: JsonOption = False) -> None:
+    """Say what an image is, what it fills and what the compiler reported."""
+    emit(describe(load(image)), as_json, show)
+
+
+def listing(image: Image, entry: str | None = None) -> Iterator[str]:
+    """Lines of the microcode with entry points, operators and loops; only of one entry if it is named."""
+    program = decode(image.microcode)
+    first, last = 0, len(program)
+    if entry is not None:
+        if entry not in image.entries:
+            raise WordlineError(f"entry point {entry!r} does not exist; "
+                                f"this image has {', '.join(image.entries)}")
+        first = image.entries[entry].address
+        last = next((n + 1 for n in range(first, last) if program[n].opcode == Opcode.HALT), last)
+    labels: dict[int, list[str]] = {}
+    for name, e in image.entries.items():
+        labels.setdefault(e.address, []).append(name)
+    operators = {start: name for start, _, name in image.operators}
+    depth = 0
+    for address in range(first, last):
+        yield from (f"{name}:" for name in labels.get(address, ()))
+        if address in operators:
+            yield f"        ; {operators[address]}"
+        instruction = program[address]
+        depth -= instruction.opcode == Opcode.END
+        yield f"{address:6}  {'  ' * max(depth, 0)}{instruction}"
+        depth += instruction.opcode == Opcode.LOOP
+
+
+def disasm(
+    image: ImageArgument,
+    entry: Annotated[str | None, typer.Option(help="Only the program of this entry point.")] = None,
+) -> None:
+    """List the microcode with the model operator that each part carries out."""
+    for line in listing(load(image), entry):
+        print(line)
+
+
+COMMANDS = (inspect, disasm)
