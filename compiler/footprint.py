@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hw.config import BLOCK, HardwareConfig
-from hw.isa import MATRIX, A, B, C, D, Instruction, Opcode, Reduce, RowFormat, format_of
+from hw.isa import FORMATS, MATRIX, A, B, C, D, Instruction, Opcode, Reduce, RowFormat
 
 __all__ = ["Bounds", "Footprint", "Span", "footprint", "is_matrix", "steps"]
 
@@ -25,12 +25,13 @@ class Footprint:
 
 def is_matrix(instruction: Instruction) -> bool:
     """Whether the matrix engine runs it (else the vector engine)."""
-    return format_of(instruction.opcode) is MATRIX
+    return FORMATS[instruction.opcode] is MATRIX
 
 
 def _range(instruction: Instruction, name: str, bounds: Bounds) -> tuple[int, int]:
-    low, high = bounds.get(instruction[f"{name}_reg"], (0, 0)) if instruction[f"{name}_reg"] else (0, 0)
-    return instruction[name] + low, instruction[name] + high
+    base, register = instruction[name], instruction.values.get(f"{name}_reg", 0)
+    low, high = bounds.get(register, (0, 0))
+    return base + low, base + high
 
 
 def steps(instruction: Instruction, bounds: Bounds, config: HardwareConfig, accumulate: int) -> tuple[int, int]:

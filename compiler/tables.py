@@ -1,8 +1,9 @@
-"""Function tables: piecewise quadratics with integer coefficients, fitted, judged and placed in the coefficient memory.
+"""Function tables: piecewise quadratics with integer coefficients, fitted, judged and placed in memory.
 
-The special-function unit computes ``y = c0 + t*(c1 + t*c2)`` in units of 2^-27, with the place ``t`` in a segment as a
-21-bit fraction and both products rounded half up. A fit is near-minimax: the quadratic through the Chebyshev nodes of the
-segment, rounded, then the best of its integer neighbours, with the remaining error centred by ``c0``.
+The special-function unit computes ``y = c0 + t*(c1 + t*c2)`` in units of 2^-27, with the place ``t`` in a
+segment as a 21-bit fraction and both products rounded half up. A fit is near-minimax: the quadratic through
+the Chebyshev nodes of the segment, rounded, then the best of its integer neighbours, with the remaining error
+centred by ``c0``.
 """
 
 import math
@@ -14,8 +15,8 @@ import numpy as np
 from hw.errors import WordlineError
 from hw.isa import FUNCTION_FIELDS, FUNCTIONS, TABLE_ENTRIES, FunctionKind
 
-__all__ = ["CATALOGUE", "Curve", "FittedFunction", "TableError", "choose", "exp2", "fit", "fitted", "identity", "pack",
-           "recip", "rsqrt", "scale"]
+__all__ = ["CATALOGUE", "Curve", "FittedFunction", "TableError", "choose", "descriptor", "exp2", "fit",
+           "fitted", "identity", "pack", "recip", "rsqrt", "scale"]
 
 FRACTION = 27
 """Fraction bits of a value."""
@@ -68,10 +69,11 @@ class FittedFunction:
     coefficients : ndarray of int64
         (n, 3): c0, c1, c2 of every segment.
     error : float
-        Largest absolute error before the rounding to fp32: of the value for a table (clamped parts included), of
-        the reduced value otherwise.
+        Largest absolute error before the rounding to fp32: of the value for a table (clamped parts included),
+        of the reduced value otherwise.
     ulp : float
-        For exp2 and the reciprocals: largest error after rounding, in units of the result's last place; 0 for others.
+        For exp2 and the reciprocals: largest error after rounding, in units of the result's last place; 0 for
+        others.
     """
 
     name: str
@@ -87,7 +89,8 @@ class FittedFunction:
     def __str__(self) -> str:
         judged = f"error {self.error:.2e}" + (f", {self.ulp:.2f} ulp" if self.ulp else "")
         where = f"on [-2^{self.domain}, 2^{self.domain}) " if self.kind == FunctionKind.TABLE else ""
-        return f"{self.name:12} {self.kind.name.lower():8} {len(self.coefficients):4} segments {where}{judged}"
+        size = f"{len(self.coefficients):4} segments"
+        return f"{self.name:14} {self.kind.name.lower():8} {size} {where}{judged}"
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -108,7 +111,8 @@ CATALOGUE: dict[str, Curve] = {
     "gelu_tanh": Curve(_gelu_tanh_gate, 0.0, 1.0, "gelu(x) = x * gelu_tanh(x), tanh approximation"),
     "gelu": Curve(_gelu_gate, 0.0, 1.0, "gelu(x) = x * gelu(x), exact"),
     "step": Curve(lambda x: (x >= 0.0) * 1.0, 0.0, 1.0, "relu(x) = x * step(x)"),
-    "softplus_tail": Curve(lambda x: np.log1p(np.exp(-np.abs(x))), 0.0, 0.0, "softplus(x) = max(x, 0) + softplus_tail(x)"),
+    "softplus_tail": Curve(lambda x: np.log1p(np.exp(-np.abs(x))), 0.0, 0.0,
+                           "softplus(x) = max(x, 0) + softplus_tail(x)"),
 }
 """Functions that models ask for by name. More is one line: hardware does not change."""
 
@@ -121,8 +125,9 @@ def evaluate(coefficients: np.ndarray, t: np.ndarray) -> np.ndarray:
     return c0 + ((slope * t + half) >> PLACE)
 
 
-def _fit_segments(name: str, function: Real, starts: np.ndarray, width: float) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients (n, 3) of the segments ``[start, start + width)``, and the errors (n, SAMPLES) in value."""
+def _fit_segments(name: str, function: Real, starts: np.ndarray,
+                  width: float) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients (n, 3) of the segments ``[start, start + width)``, and their errors (n, SAMPLES)."""
     nodes = 0.5 - 0.5 * np.cos(np.pi * (np.arange(3) + 0.5) / 3)
     unit = float(1 << FRACTION)
     values = function(starts[:, None] + width * nodes) * unit
@@ -147,14 +152,17 @@ def _fit_segments(name: str, function: Real, starts: np.ndarray, width: float) -
         limit = 1 << (bits - 1)
         if np.abs(best[:, k]).max() >= limit:
             at = int(np.abs(best[:, k]).argmax())
-            raise TableError(f"coefficient c{k} of {name!r} must stay within ±{limit - 1}; it is {best[at, k]} in the segment "
-                             f"at {starts[at]:g}: use more segments or a smaller domain")
+            raise TableError(f"coefficient c{k} of {name!r} must stay within ±{limit - 1}; it is {best[at, k]} "
+                             f"in the segment at {starts[at]:g}: use more segments or a smaller domain")
     return best, (evaluate(best, t) - exact) / unit
 
 
 def fit(name: str, function: Real, *, domain: int, segments: int, lo: float | None = None,
         hi: float | None = None) -> FittedFunction:
-    """A table of ``2**segments`` quadratics on ``[-2**domain, 2**domain)``; `lo` and `hi` default to the ends' values."""
+    """A table of ``2**segments`` quadratics on ``[-2**domain, 2**domain)``.
+
+    `lo` and `hi` default to the function's values at the two ends.
+    """
     if not -8 <= domain <= 7:
         raise TableError(f"domain of {name!r} must be -8 to 7; got {domain!r}")
     if not 6 <= segments <= 10:
@@ -166,13 +174,13 @@ def fit(name: str, function: Real, *, domain: int, segments: int, lo: float | No
     coefficients, errors = _fit_segments(name, function, -end + width * np.arange(1 << segments), width)
     # What the clamps cost, as far out as a function that has a limit is still on its way.
     outside = end * 2.0 ** np.linspace(0, 4, 65)
-    clamped = max(float(np.abs(function(-outside) - low).max()), float(np.abs(function(outside) - high).max()))
+    clamped = float(max(np.abs(function(-outside) - low).max(), np.abs(function(outside) - high).max()))
     return FittedFunction(name, FunctionKind.TABLE, segments, domain, float(low), float(high), coefficients,
                           max(float(np.abs(errors).max()), clamped))
 
 
 def choose(name: str, curve: Curve, *, tolerance: float = TOLERANCE, most: int = 10) -> FittedFunction:
-    """The smallest table of a curve within the tolerance: the smallest sufficient domain, then the fewest segments.
+    """The smallest table of a curve within the tolerance: first the smallest domain, then the fewest segments.
 
     If ``2**most`` segments are not enough, the best table of that size; its `error` says how good it is.
     """
@@ -248,17 +256,18 @@ def _reduced(name: str, kind: FunctionKind, function: Real, starts: np.ndarray, 
 def pack(functions: Iterable[FittedFunction]) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
     """Coefficient memory and function table of a program.
 
-    Returns the coefficients, uint32 (n, 3), sign-extended; the descriptors, uint32 (m, 4), entry 0 the identity; and the
-    table entry of every function by name. Raises `TableError` for what does not fit.
+    Returns the coefficients, uint32 (n, 3), sign-extended; the descriptors, uint32 (m, 4), entry 0 the
+    identity; and the table entry of every function by name. Raises `TableError` for what does not fit.
     """
     chosen: Sequence[FittedFunction] = [f for f in functions if f.kind != FunctionKind.IDENTITY]
     entries = sum(len(f.coefficients) for f in chosen)
     if entries > TABLE_ENTRIES:
         sizes = ", ".join(f"{f.name} {len(f.coefficients)}" for f in chosen)
-        raise TableError(f"function tables must fit {TABLE_ENTRIES} entries; these take {entries} ({sizes}): allow a larger "
-                         "error")
+        raise TableError(f"function tables must fit {TABLE_ENTRIES} entries; these take {entries} ({sizes}): "
+                         "allow a larger error")
     if len(chosen) >= FUNCTIONS:
-        raise TableError(f"a program has at most {FUNCTIONS - 1} functions beside the identity; got {len(chosen)}")
+        raise TableError(f"a program has at most {FUNCTIONS - 1} functions beside the identity; "
+                         f"got {len(chosen)}: compile fewer into one image")
     rows = [descriptor(identity(), 0)]
     numbers = {"identity": 0}
     base = 0

@@ -303,6 +303,8 @@ FORMATS: dict[Opcode, Format] = {
     op: CONTROL if op < Opcode.MULTIPLY else VECTOR if op == Opcode.VECTOR else MATRIX for op in Opcode
 }
 
+_NAMES = {op: frozenset(f.name for f in form.fields) for op, form in FORMATS.items()}
+
 
 def format_of(opcode: int) -> Format:
     """The format of an opcode; raises `IsaError` for one that does not exist."""
@@ -320,8 +322,12 @@ class Instruction:
     values: Mapping[str, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> int:
-        format_of(self.opcode)[name]
-        return self.values.get(name, 0)
+        value = self.values.get(name)
+        if value is None:
+            if name not in _NAMES[self.opcode]:
+                FORMATS[self.opcode][name]  # raises, naming the fields there are
+            return 0
+        return value
 
     def __str__(self) -> str:
         shown = " ".join(f"{f.name}={self.values[f.name]}" for f in format_of(self.opcode).fields
