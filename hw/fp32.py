@@ -38,6 +38,22 @@ FURTHEST = 27
 """A magnitude moved this far below the smallest subnormal leaves nothing but a sticky bit."""
 
 
+def shift_left(m: Module, value: Value, amount: Value) -> Value:
+    """``value << amount``, cut to the width of the value.
+
+    Amaranth makes a shift as wide as its result can be, and the simulator is slow above 64 bits. So the largest steps
+    of a shifter that would grow beyond are selections, which keep the width.
+    """
+    width = len(value)
+    steps = len(amount)
+    while width <= 64 < width + (1 << steps) - 1:
+        steps -= 1
+        moved = Signal(width, name=f"shift_{1 << steps}")
+        m.d.comb += moved.eq(Mux(amount[steps], Cat(C(0, 1 << steps), value), value))
+        value = moved
+    return (value << amount[:steps])[:width]
+
+
 def leading_zeros(m: Module, value: Value) -> Signal:
     """Number of zero bits above the highest one; ``len(value)`` if there is none.
 
@@ -149,7 +165,7 @@ def pack(m: Module, sign: Value, alignment: Alignment, significand: Value, stick
     `headroom` 1, the alignment was made for the bit below the top one; the top bit may be set in addition:
     a product of two significands is known only to lie between 1 and 4.
     """
-    window = max(WINDOW, len(significand))
+    window = max(len(significand), 26 if alignment.tiny is None else WINDOW)
     upright = Signal(window, name="pack_upright")
     m.d.comb += upright.eq(Cat(C(0, window - len(significand)), significand))
     source = upright
@@ -159,7 +175,7 @@ def pack(m: Module, sign: Value, alignment: Alignment, significand: Value, stick
         source = Signal(window, name="pack_source")
         m.d.comb += source.eq(Mux(alignment.tiny, Cat(C(0, window - WINDOW), rest.any(), kept), upright))
     shifted = Signal(window, name="pack_shifted")
-    m.d.comb += shifted.eq((source << alignment.shift)[:window])
+    m.d.comb += shifted.eq(shift_left(m, source, alignment.shift))
 
     top = window - 24 - headroom
     kept, tail, below = shifted[top:top + 24], shifted[top - 1], shifted[:top - 1].any() | sticky
