@@ -1,6 +1,5 @@
 """Wordline's command line: from a model file to an image, and from an image to words on a device."""
 
-import os
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,10 +14,20 @@ from hw.errors import WordlineError
 from hw.image import Image, load, save
 from hw.isa_page import isa_page
 from hw.paths import cache_directory
-from hw.verilog import write_verilog
 from runtime import cli_device, cli_image
-from runtime.cli import Commands, ContextOption, DeviceOption, ImageArgument, JsonOption
-from runtime.cli import emit, errors, opened, out, progress, table
+from runtime.cli import (
+    Commands,
+    ContextOption,
+    DeviceOption,
+    ImageArgument,
+    JsonOption,
+    emit,
+    errors,
+    opened,
+    out,
+    progress,
+    table,
+)
 from runtime.evaluation import evaluate as evaluate_session
 from runtime.fetch import MODELS
 from runtime.fetch import fetch as fetch_model
@@ -63,9 +72,9 @@ def compile_(
     model: ModelArgument,
     output: OutputOption = None,
     config: ConfigOption = "w16",
-    context: ContextOption = 2048,
+    context: ContextOption = None,
     slots: SlotsOption = 1,
-    print_after: Annotated[str | None, typer.Option(help="Print the graph after this pass, or `all`.")] = None,
+    print_after: Annotated[str | None, typer.Option(help="Print what this stage made, or `all`.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model file into an image for one device configuration."""
@@ -75,20 +84,28 @@ def compile_(
     emit({"image": str(target), **facts}, as_json, _show_compiled)
 
 
-def _compiled(path: Path, config: str, context: int, slots: int,
+def _compiled(path: Path, config: str, context: int | None, slots: int,
               print_after: str | None = None) -> tuple[Image, dict[str, Any]]:
     started = time.perf_counter()
+    stages = []
+
+    def show(stage: str, result: object) -> None:
+        stages.append(stage)
+        if print_after in (stage, "all"):
+            print(f"; after {stage}\n{result}\n")
+
     with progress("compiling") as update:
         image = compile_model(path, preset(config), context=context, slots=slots, progress=update,
-                              print_after=print_after)
-    facts = {"seconds": round(time.perf_counter() - started, 2), "peak_megabytes": cli_device.peak_megabytes(),
-             **cli_image.describe(image)}
-    return image, facts
+                              print_after=show)
+    if print_after not in (None, "all", *stages):
+        raise WordlineError(f"stage {print_after!r} does not exist; stages are {', '.join(stages)}")
+    return image, {"seconds": round(time.perf_counter() - started, 2),
+                   "peak_megabytes": cli_device.peak_megabytes(), **cli_image.describe(image)}
 
 
 def _show_compiled(facts: dict[str, Any]) -> None:
     cli_image.show(facts)
-    out.print(f"{facts['image']}: compiled in {facts['seconds']} s, {facts['peak_megabytes']} MB resident at most",
+    out.print(f"{facts['image']}: compiled in {facts['seconds']} s, {facts['peak_megabytes']} MB resident",
               markup=False)
 
 
@@ -128,7 +145,8 @@ def _text(path: Path) -> str:
     except FileNotFoundError:
         raise WordlineError(f"a text file was wanted; {path} does not exist: name one with --text") from None
     except UnicodeDecodeError as error:
-        raise WordlineError(f"text in UTF-8 was wanted; {path} has something else at byte {error.start}") from error
+        raise WordlineError(f"text in UTF-8 was wanted; {path} has something else at byte {error.start}: "
+                            "save it as UTF-8") from error
 
 
 def _show_evaluation(facts: dict[str, Any]) -> None:
@@ -150,28 +168,16 @@ def isa(output: OutputOption = None) -> None:
 
 
 @app.command()
-def verilog(
-    config: ConfigOption = "tiny",
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write into.")] = Path("build"),
-    as_json: JsonOption = False,
-) -> None:
-    """Write readable Verilog of a device."""
-    with errors.status(f"writing Verilog of {config}"):
-        files = write_verilog(preset(config), output)
-    emit([str(path) for path in files], as_json, lambda paths: print("\n".join(paths)))
-
-
-@app.command()
 def demo(
     model: Annotated[str, typer.Option(help="A model that `fetch` knows, or a file.")] = "smollm2-135m",
     config: ConfigOption = "w16",
-    context: ContextOption = 2048,
+    context: ContextOption = None,
     prompt: Annotated[str, typer.Option("--prompt", "-p", help="What the user says.")] = cli_device.PROMPT,
-    tokens: Annotated[int, typer.Option("--tokens", "-n", help="Tokens on the functional model.", min=1)] = 96,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", help="Tokens of the chat.", min=1)] = 96,
     rtl_tokens: Annotated[int, typer.Option(help="Tokens on the Verilog.", min=1)] = 4,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch, compile, chat, and the same chat on the Verilog with every bit compared; one table at the end."""
+    """Fetch, compile, chat, and the same chat on the Verilog with every bit compared."""
     say = errors.print
     say(f"[bold]1[/] fetch {model}")
     path = _model_file(model)
@@ -188,13 +194,21 @@ def demo(
         say(f"[bold]4[/] the first {rtl_tokens} tokens again, on the Verilog, the whole state compared")
         with opened("rtl:", image.config) as judged:
             facts = cli_device.together(right, judged, image, prompt, rtl_tokens)
-    emit({"compile": compiled, "chat": chatted, "lockstep": facts}, as_json, _show_demo)
+    emit({"model": model, "configuration": config, "compile": compiled, "chat": chatted, "lockstep": facts},
+         as_json, _show_demo)
     if not facts["identical"]:
         raise typer.Exit(1)
 
 
 def _show_demo(facts: dict[str, Any]) -> None:
-    raise NotImplementedError
+    lockstep = facts["lockstep"]
+    shown = table(f"{facts['model']} on {facts['configuration']}", *cli_device.COLUMNS, "whole state")
+    state = "identical" if lockstep["identical"] else "differs"
+    shown.add_row(*cli_device.row(facts["chat"]), "")
+    shown.add_row(*cli_device.row(lockstep["second"]), state)
+    out.print(shown)
+    out.print(f"compared after each of {lockstep['commands']} commands, with those of the prompt: "
+              f"{lockstep['difference'] or 'identical'}", markup=False)
 
 
 for command in (*cli_device.COMMANDS, *cli_image.COMMANDS):

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from hw.config import HardwareConfig
 from hw.errors import WordlineError
+from runtime import transport_model  # noqa: F401  registers the device
 from runtime.device import Device
 
 __all__ = [
@@ -53,7 +54,8 @@ class Commands(TyperGroup):
 ImageArgument = Annotated[Path, typer.Argument(help="A compiled image (.wl).", metavar="IMAGE")]
 DeviceOption = Annotated[str, typer.Option("--device", "-d", help="Device; `wordline devices` lists them.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Report as JSON on standard output.")]
-ContextOption = Annotated[int, typer.Option(help="Tokens that the KV cache holds.", min=1)]
+ContextOption = Annotated[int | None, typer.Option(
+    min=1, help="Tokens that the KV cache holds; the model's own, at most 2048, if not given.")]
 MaxTokensOption = Annotated[int, typer.Option("--max-tokens", "-n", help="Tokens to make at most.", min=1)]
 SystemOption = Annotated[str | None, typer.Option(help="System message.")]
 TemperatureOption = Annotated[float, typer.Option(help="0 takes the best token.")]

@@ -4,6 +4,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -35,11 +36,12 @@ from runtime.cli import (
 from runtime.conversation import Conversation
 from runtime.device import Device
 from runtime.lockstep import Diverged, Lockstep
+from runtime.roofline import share_of_bound
 from runtime.sampling import Sampling
 from runtime.session import Session, Step
 from runtime.transport import SCHEMES, Command
 
-__all__ = ["COMMANDS", "summary", "together"]
+__all__ = ["COLUMNS", "COMMANDS", "PROMPT", "chatted", "peak_megabytes", "row", "summary", "together"]
 
 PROMPT = "Explain in one paragraph what a computer memory does."
 
@@ -52,24 +54,27 @@ def resident(uri: str, image: Image) -> Iterator[Device]:
         yield device
 
 
-def summary(steps: list[Step]) -> dict[str, Any]:
+def summary(image: Image, steps: list[Step]) -> dict[str, Any]:
     """Tokens, cycles and speed of prompt and generation, apart."""
     facts: dict[str, Any] = {}
     for kind, name in (("prefill", "prompt"), ("decode", "generation")):
         chosen = [s for s in steps if s.kind == kind]
-        seconds = sum(s.seconds for s in chosen)
+        seconds, share = sum(s.seconds for s in chosen), share_of_bound(image, chosen)
         facts[name] = {
             "tokens": len(chosen), "seconds": round(seconds, 4),
             "tokens_per_second": round(len(chosen) / seconds, 2) if seconds else None,
             "cycles_per_token": round(sum(s.cycles for s in chosen) / len(chosen)) if chosen else None,
+            "share_of_row_bound": round(share, 4) if share else None,
         }
     return facts
 
 
-def _sentence(steps: list[Step]) -> str:
-    facts = summary(steps)["generation"]
+def _sentence(image: Image, steps: list[Step]) -> str:
+    facts = summary(image, steps)["generation"]
+    if not facts["tokens"]:
+        return "no tokens"
     return (f"{facts['tokens']} tokens, {facts['tokens_per_second']} tokens/s, "
-            f"{facts['cycles_per_token'] or 0:,} cycles per token")
+            f"{facts['cycles_per_token']:,} cycles per token, {facts['share_of_row_bound']:.1%} of the bound")
 
 
 def run(
@@ -94,10 +99,10 @@ def run(
         pieces = (chat_.complete if plain else chat_.ask)(text, chosen, max_tokens)
         if as_json:
             reply = "".join(pieces)
-            emit({"text": reply, "device": device, **summary(chat_.session.steps)}, True, out.print)
+            emit({"text": reply, "device": device, **summary(program, chat_.session.steps)}, True, out.print)
             return
         _stream(pieces)
-        errors.print(_sentence(chat_.session.steps), style="dim")
+        errors.print(_sentence(program, chat_.session.steps), style="dim")
 
 
 def chat(
@@ -124,7 +129,7 @@ def chat(
                 _stream(talk.ask(text, chosen, max_tokens))
             except KeyboardInterrupt:
                 print()
-            errors.print(_sentence(talk.session.steps[before:]), style="dim")
+            errors.print(_sentence(program, talk.session.steps[before:]), style="dim")
 
 
 def _asked() -> str:
@@ -139,6 +144,20 @@ def _stream(pieces: Iterator[str]) -> None:
     for piece in pieces:
         print(piece, end="", flush=True)
     print()
+
+
+def chatted(device: Device, image: Image, prompt: str, tokens: int, quiet: bool = False) -> dict[str, Any]:
+    """A greedy chat on a device, streamed to standard output unless `quiet`; its text and its speed."""
+    device.load(image)
+    pieces = []
+    with Conversation(device, image) as talk:
+        for piece in talk.ask(prompt, max_tokens=tokens):
+            pieces.append(piece)
+            if not quiet:
+                print(piece, end="", flush=True)
+        if not quiet:
+            print()
+        return {"device": device.identity.uri, "text": "".join(pieces), **summary(image, talk.session.steps)}
 
 
 def together(first: Device, second: Device, image: Image, prompt: str, tokens: int,
@@ -159,19 +178,13 @@ def together(first: Device, second: Device, image: Image, prompt: str, tokens: i
         except Diverged as error:
             difference = str(error)
         text = talk.tokenizer.decode(generated)
-    commands = lockstep.pairs
-    facts: dict[str, Any] = {"commands": len(commands), "prompt_tokens": len(ids), "tokens": len(generated),
-                             "text": text, "identical": difference is None, "difference": difference}
-    decoded = [p for p, step in zip(commands, talk.session.steps, strict=False) if step.kind == "decode"]
-    for name, device, seconds, cycles in (
-        ("first", first, [p.first_seconds for p in commands], [p.first.cycles for p in decoded]),
-        ("second", second, [p.second_seconds for p in commands], [p.second.cycles for p in decoded]),
-    ):
-        facts[name] = {
-            "device": device.identity.uri,
-            "seconds_per_token": round(sum(seconds) / len(seconds), 4) if seconds else None,
-            "cycles_per_token": round(sum(cycles) / len(cycles)) if cycles else None,
-        }
+    facts: dict[str, Any] = {
+        "commands": len(lockstep.pairs), "prompt_tokens": len(ids), "tokens": len(generated), "text": text,
+        "identical": difference is None, "difference": difference}
+    for name, device in (("first", first), ("second", second)):
+        steps = [replace(step, cycles=getattr(pair, name).cycles, seconds=getattr(pair, f"{name}_seconds"))
+                 for pair, step in zip(lockstep.pairs, talk.session.steps, strict=True)]
+        facts[name] = {"device": device.identity.uri, **summary(image, steps)}
     return facts
 
 
@@ -194,14 +207,24 @@ def sim(
 
 
 def _show_together(facts: dict[str, Any]) -> None:
-    shown = table(f"{facts['commands']} commands, {facts['prompt_tokens']} prompt tokens", "device",
-                  "cycles per token", "seconds per token")
+    shown = table(f"{facts['commands']} commands, {facts['prompt_tokens']} prompt tokens", *COLUMNS)
     for name in ("first", "second"):
-        f = facts[name]
-        shown.add_row(f["device"], f"{f['cycles_per_token'] or 0:,}", f"{f['seconds_per_token'] or 0:.3f}")
+        shown.add_row(*row(facts[name]))
     out.print(shown)
     out.print(f"text: {facts['text']!r}", markup=False)
     out.print(facts["difference"] or "identical", markup=False)
+
+
+COLUMNS = ("device", "tokens", "cycles per token", "share of the row-read bound", "seconds per token")
+
+
+def row(facts: dict[str, Any]) -> tuple[str, ...]:
+    """Cells of `COLUMNS` for one device's generation, as `together` and `chatted` report it."""
+    f = facts["generation"]
+    if not f["tokens"]:
+        return facts["device"], "0", "", "", ""
+    return (facts["device"], str(f["tokens"]), f"{f['cycles_per_token']:,}", f"{f['share_of_row_bound']:.1%}",
+            f"{f['seconds'] / f['tokens']:.3f}")
 
 
 def bench(
@@ -229,7 +252,7 @@ def bench(
             steps = session.steps
     facts = {"image": str(image), "device": device, "configuration": program.config.name,
              "read_seconds": round(loaded - started, 3), "load_seconds": round(resident_seconds, 3),
-             **summary(steps), "peak_megabytes": peak_megabytes()}
+             **summary(program, steps), "peak_megabytes": peak_megabytes()}
     emit(facts, as_json, _show_bench)
 
 

@@ -1,0 +1,26 @@
+"""The row-read bound: cycles that a token must take because every tile reads one array row a cycle."""
+
+from collections.abc import Sequence
+
+from hw.config import BLOCK
+from hw.image import Image
+from runtime.session import Step
+
+__all__ = ["row_bound", "share_of_bound"]
+
+
+def row_bound(image: Image, kind: str, context: int) -> float:
+    """Rows that every tile must read for one token: weights, and keys and values of `context` tokens.
+
+    ``prefill`` needs no output projection.
+    """
+    needed, shape = image.report["needed_rows"], image.model["shape"]
+    elements = 2 * shape["layers"] * shape["kv_heads"] * shape["head_dim"] * context  # keys and values
+    cache = elements / (BLOCK * image.config.tiles)
+    return needed["layers"] + (needed["output"] if kind == "decode" else 0) + cache
+
+
+def share_of_bound(image: Image, steps: Sequence[Step]) -> float | None:
+    """The bound of some steps over the cycles they took; None without steps."""
+    cycles = sum(s.cycles for s in steps)
+    return sum(row_bound(image, s.kind, s.position + 1) for s in steps) / cycles if cycles else None
