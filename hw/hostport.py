@@ -261,12 +261,13 @@ class Dispatcher(wiring.Component):
         m = Module()
         running = Signal()
         tag = Signal(32)
-        resetting = Signal(2)
+        # The core's reset comes a cycle later than `core_reset`; a start before it ends would be lost.
+        resetting = Signal(3)
         command = self.commands.payload
 
         free = ~running & ~self.core_busy & ~resetting.any() & ~self.reset
         m.d.comb += [
-            self.busy.eq(running), self.core_reset.eq(resetting.any()),
+            self.busy.eq(running), self.core_reset.eq(resetting[:2].any()),
             self.window_grant.eq(free & ~self.start), self.commands.ready.eq(self.start),
             self.start.eq(free & self.commands.valid & self.completions.ready & ~self.window_request),
             self.entry.eq(command.entry), self.arguments.eq(command.arguments),

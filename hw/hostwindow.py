@@ -145,10 +145,9 @@ class Window(wiring.Component):
             ]
 
         def advance():
-            # A burst stays inside its page; the first address need not be a multiple of the step.
+            # To the next multiple of the step: the first address need not be one. Bursts stay in their page.
             low = address[:PAGE_BITS]
-            aligned = low & ~(step - 1)[:PAGE_BITS]
-            m.d.sync += [low.eq(Mux(step == 0, low, aligned + step)), left.eq(left - 1)]
+            m.d.sync += [low.eq(Mux(step == 0, low, (low | (step - 1)[:2]) + 1)), left.eq(left - 1)]
 
         with m.FSM():
             with m.State("IDLE"):
