@@ -13,8 +13,8 @@ from hw.sequence import OK, PROBLEMS
 
 __all__ = ["ADDRESS_PROBLEMS", "PASS_WORDS", "check_matrix", "check_vector"]
 
-PASS_WORDS = 1 << 16
-"""Most words of one inner loop."""
+PASS_WORDS = (1 << 16) - 1
+"""Most iterations of one inner loop, and most blocks or rows of one matrix instruction."""
 
 _ROWS, _BLOCKS, _ACCUMULATORS, _ENTRIES, _SCRATCH, _SCALARS = -20, -21, -22, -23, -24, -25
 _FORMAT, _BLOCK_SHAPE, _LONG, _FIELD = -30, -31, -32, -33
@@ -28,7 +28,7 @@ ADDRESS_PROBLEMS: dict[int, str] = {
 PROBLEMS |= {
     _FORMAT: "this device does not decode the row format of this instruction",
     _BLOCK_SHAPE: "an inner loop that quantizes has a multiple of 32/T iterations; this one has not",
-    _LONG: f"an inner loop has at most {PASS_WORDS} iterations; this one has more",
+    _LONG: f"a loop inside an instruction has at most {PASS_WORDS} iterations; this one has more",
     _FIELD: "a selector has one of its listed values; this word has another",
 }
 
@@ -60,6 +60,8 @@ def check_matrix(f, rows, accumulators, operands, row_buffer, tiles, formats, re
     """Whether the resolved matrix instruction stays inside the memories. `formats` has a bit for each row format."""
     opcode = f[0]
     nj, nh, nr = f[col.M_NJ], f[col.M_NH], f[col.M_NR]
+    if nj > PASS_WORDS or nr > PASS_WORDS:
+        return _LONG
     if opcode == _MULTIPLY:
         if f[col.M_FORMAT] > _LAST_FORMAT or not (formats >> f[col.M_FORMAT]) & 1:
             return _FORMAT
