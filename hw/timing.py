@@ -5,8 +5,8 @@ Names as in docs/machine.md, chapter Time. The core is built so that these are t
 
 from dataclasses import dataclass
 
-from hw import latency
-from hw.config import HardwareConfig
+from hw import latency, stages
+from hw.config import REGISTERS, HardwareConfig
 
 __all__ = ["Latencies", "latencies"]
 
@@ -56,23 +56,22 @@ class Latencies:
 
 def latencies(config: HardwareConfig) -> Latencies:
     """The distances of the device described by `config`."""
-    # Address, memory, operand select (row element conversion runs beside the memory's second stage), lane.
-    to_sum = 1 + 1 + 1 + latency.CONVERT + latency.MULTIPLY + latency.ADD
-    to_result = to_sum + latency.SPECIAL + latency.MULTIPLY
     return Latencies(
-        start=2,
-        sequencer=3,
-        push=2,
-        pop=1,
-        # Accumulator read, adder, write.
-        accumulate=latency.ADD + 2,
-        # Address, array, dot unit, accumulator read, adder, write.
-        matrix_done=1 + 1 + latency.DOT + 1 + latency.ADD + 1,
-        vector_write=to_result + 1,
-        # The quantizer is the longest way into a memory that a token guards.
-        vector_done=to_result + 1 + latency.QUANTIZE + 1,
-        # Reduction, scalar register.
-        scalar_write=to_result + latency.reduce_depth(config.tiles) + 1,
+        # Registers are written one by one.
+        start=REGISTERS + 1,
+        sequencer=2,
+        # Resolved word, queue, first addresses.
+        push=3,
+        pop=0,
+        # The accumulator's memory passes a write on to a read of the same cycle.
+        accumulate=stages.ACC_WRITE - stages.ACC_READ,
+        matrix_done=stages.ACC_WRITE + 1,
+        vector_write=stages.RESULT + 1,
+        # The quantizer is the longest way into a memory that a token guards; the matrix engine reads blocks in its
+        # stage 1.
+        vector_done=stages.RESULT + latency.QUANTIZE,
+        scalar_write=stages.RESULT + latency.reduce_depth(config.tiles) + 1,
         halt=1,
-        host_read=3,
+        # Input register, control word, memory, row register, output register.
+        host_read=5,
     )
