@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-
 from compiler import tables, tokenizer_json
 from compiler.build import build_graph
 from compiler.emitter import MachineOp

@@ -17,9 +17,9 @@ def _up(n: int, unit: int) -> int:
 class Geometry:
     """Sizes of one model on one device.
 
-    Element `i` of a vector lives in tile `i mod T`, word `i div T`. Vectors are padded to whole blocks of 32. A head is
-    padded to `head` elements, a multiple of 32 whose halves are multiples of T, so that rotary pairs share a lane; in queries and keys the
-    upper half begins at `head / 2`, in values the elements are contiguous.
+    Element `i` of a vector lives in tile `i mod T`, word `i div T`. Vectors are padded to whole blocks of 32. A head
+    is padded to `head` elements, a multiple of 32 whose halves are multiples of T, so that rotary pairs share a lane;
+    in queries and keys the upper half begins at `head / 2`, in values the elements are contiguous.
     """
 
     shape: ModelShape

@@ -1,7 +1,7 @@
 """Lowers the fused graph to machine instructions: one method a kernel, each a few passes of the two engines.
 
-Registers of every entry: 1 token, 2 position, 3 slot; the prologue sets the others (`_R`). Instructions are emitted in an
-order in which they could run one after the other; overlap is the scheduler's business.
+Registers of every entry: 1 token, 2 position, 3 slot; the prologue sets the others (`_R`). Instructions are emitted in
+an order in which they could run one after the other; overlap is the scheduler's business.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,8 @@ class _Accumulated:
 class Lowering:
     """The kernels of one entry point, for contexts up to `bucket`."""
 
-    def __init__(self, graph: Graph, placement: Placement, functions: dict[str, int], bucket: int, logits: bool) -> None:
+    def __init__(self, graph: Graph, placement: Placement, functions: dict[str, int], bucket: int,
+                 logits: bool) -> None:
         self.graph, self.placement, self.functions = graph, placement, functions
         self.g: Geometry = placement.geometry
         self.shape, self.config = self.g.shape, self.g.config
@@ -179,7 +180,7 @@ class Lowering:
         g, words = self.g, self.g.words(self.shape.hidden)
         log_tiles = g.tiles.bit_length() - 1
         self.e.alu(Alu.SHR, R.row, R.token, log_tiles + weight.per_line - 1)
-        row_format = {"row_format": RowFormat[weight.format.upper()]}
+        row_format: dict[str, int] = {"row_format": RowFormat[weight.format.upper()]}
         if weight.per_line == 2:
             # The two halves of a row are neighbours in the order of words.
             self.e.alu(Alu.SHR, R.half, R.token, log_tiles)

@@ -60,8 +60,8 @@ class Memory:
 class Weight:
     """A matrix in array rows: block `j` of line `r` of every tile is row `base + j * lines + r`.
 
-    `words` output rows a tile, `lines` array rows a tile and block (half as many for two-row formats), `blocks` along the
-    contraction.
+    `words` output rows a tile, `lines` array rows a tile and block (half as many for two-row formats), `blocks` along
+    the contraction.
     """
 
     name: str

@@ -26,7 +26,7 @@ def _overlap(a: list[Span], b: list[Span]) -> str | None:
 
 
 def conflicts(earlier: MachineOp, later: MachineOp) -> str | None:
-    """Why `later` must come after `earlier`: the memory it reads a result from, "order" for the other hazards, or None."""
+    """Why `later` must come after `earlier`: the memory it reads a result from, "order" for other hazards, or None."""
     memory = _overlap(earlier.touches.writes, later.touches.reads)
     if memory is not None:
         return memory

@@ -49,7 +49,7 @@ def _words(i: Instruction, base: str) -> list[tuple[int, int]]:
 
 
 def _chains(earlier: Instruction, later: Instruction) -> bool:
-    """Whether every scratch word that `later` reads is issued no sooner, counted from its start, than it was written."""
+    """Whether every scratch word that `later` reads is issued no sooner, from its start, than it was written."""
     if earlier["inner_reg"] or later["inner_reg"] or earlier["w_word_reg"]:
         return False
     written = dict(_words(earlier, "w_word"))

@@ -16,7 +16,7 @@ from hw.errors import WordlineError
 from hw.isa import FUNCTION_FIELDS, FUNCTIONS, TABLE_ENTRIES, FunctionKind
 
 __all__ = ["CATALOGUE", "Curve", "FittedFunction", "TableError", "choose", "descriptor", "exp2", "fit",
-           "fitted", "identity", "pack", "recip", "rsqrt", "scale"]
+           "fitted", "identity", "pack", "recip", "rsqrt", "scale", "together"]
 
 FRACTION = 27
 """Fraction bits of a value."""
@@ -28,7 +28,10 @@ WIDTHS = (32, 28, 20)
 """Signed widths of c0, c1, c2."""
 
 SAMPLES = 129
-"""Places of every segment at which the integer polynomial is compared with the function."""
+"""Places of every segment at which the integer polynomial is fitted to the function."""
+
+JUDGED = 1 << 19
+"""Places of a whole table at which it is compared with the function, rounding to fp32 included."""
 
 TOLERANCE = 2.0 ** -22
 """Error that `choose` allows if nobody says otherwise: two fp32 steps of a value just below one."""
@@ -126,15 +129,19 @@ def evaluate(coefficients: np.ndarray, t: np.ndarray) -> np.ndarray:
 
 
 def _fit_segments(name: str, function: Real, starts: np.ndarray,
-                  width: float) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients (n, 3) of the segments ``[start, start + width)``, and their errors (n, SAMPLES)."""
+                  width: float, grid: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coefficients (n, 3) of the segments ``[start, start + width)``, exact values and errors all over.
+
+    `grid` is the step to whose multiples the machine rounds an argument down: the fit aims at the middle of it.
+    """
+    middle = starts[:, None] + grid / 2
     nodes = 0.5 - 0.5 * np.cos(np.pi * (np.arange(3) + 0.5) / 3)
     unit = float(1 << FRACTION)
-    values = function(starts[:, None] + width * nodes) * unit
+    values = function(middle + width * nodes) * unit
     real = np.linalg.solve(np.vander(nodes, 3, increasing=True), values.T).T
 
     t = np.linspace(0, (1 << PLACE) - 1, SAMPLES).round().astype(np.int64)
-    exact = function(starts[:, None] + width * (t / (1 << PLACE))) * unit
+    exact = function(middle + width * (t / (1 << PLACE))) * unit
     c2 = np.rint(real[:, 2])
     # A step of c2 is best met by the opposite step of c1: t^2 is nearly t - 1/8.
     c1 = np.rint(real[:, 1] + real[:, 2] - c2)
@@ -152,9 +159,18 @@ def _fit_segments(name: str, function: Real, starts: np.ndarray,
         limit = 1 << (bits - 1)
         if np.abs(best[:, k]).max() >= limit:
             at = int(np.abs(best[:, k]).argmax())
-            raise TableError(f"coefficient c{k} of {name!r} must stay within ±{limit - 1}; it is {best[at, k]} "
+            raise TableError(f"c{k} of {name!r} must stay within ±{limit - 1}; it is {best[at, k]} "
                              f"in the segment at {starts[at]:g}: use more segments or a smaller domain")
-    return best, (evaluate(best, t) - exact) / unit
+    # A place is a whole number of grid steps; the argument may be anywhere up to the next.
+    steps = round(width / grid) if grid else 1 << PLACE
+    place = np.linspace(0, steps - 1, JUDGED // len(starts)).round().astype(np.int64)
+    got = (evaluate(best, place * ((1 << PLACE) // steps)) / unit).astype(np.float32)
+    exact = function(starts[:, None] + width / steps * place)
+    errors = np.abs(got - exact)
+    if grid:
+        later = function(starts[:, None] + width / steps * (place + 0.999))
+        errors = np.maximum(errors, np.abs(got - later))
+    return best, exact, errors
 
 
 def fit(name: str, function: Real, *, domain: int, segments: int, lo: float | None = None,
@@ -171,16 +187,17 @@ def fit(name: str, function: Real, *, domain: int, segments: int, lo: float | No
     width = 2 * end / (1 << segments)
     low, high = (np.float32(function(np.array([x]))[0]) if limit is None else np.float32(limit)
                  for x, limit in ((-end, lo), (end, hi)))
-    coefficients, errors = _fit_segments(name, function, -end + width * np.arange(1 << segments), width)
+    starts = -end + width * np.arange(1 << segments)
+    coefficients, _, errors = _fit_segments(name, function, starts, width, 2.0 ** (domain + 1 - FRACTION))
     # What the clamps cost, as far out as a function that has a limit is still on its way.
     outside = end * 2.0 ** np.linspace(0, 4, 65)
     clamped = float(max(np.abs(function(-outside) - low).max(), np.abs(function(outside) - high).max()))
     return FittedFunction(name, FunctionKind.TABLE, segments, domain, float(low), float(high), coefficients,
-                          max(float(np.abs(errors).max()), clamped))
+                          max(float(errors.max()), clamped))
 
 
 def choose(name: str, curve: Curve, *, tolerance: float = TOLERANCE, most: int = 10) -> FittedFunction:
-    """The smallest table of a curve within the tolerance: first the smallest domain, then the fewest segments.
+    """The smallest table of a curve within the tolerance: the smallest domain, then the fewest segments.
 
     If ``2**most`` segments are not enough, the best table of that size; its `error` says how good it is.
     """
@@ -211,6 +228,16 @@ def fitted(name: str, *, tolerance: float = TOLERANCE) -> FittedFunction:
         raise TableError(f"function {name!r} has no table; there are {', '.join((*own, *CATALOGUE))}: "
                          "add a Curve to compiler.tables.CATALOGUE")
     return choose(name, CATALOGUE[name], tolerance=tolerance)
+
+
+def together(names: Iterable[str], *, tolerance: float = TOLERANCE) -> list[FittedFunction]:
+    """Functions of one program; if the tables do not fit the memory, the tolerance is doubled until they do."""
+    names = list(dict.fromkeys(names))
+    while True:
+        functions = [fitted(name, tolerance=tolerance) for name in names]
+        if sum(len(f.coefficients) for f in functions) <= TABLE_ENTRIES or tolerance >= 1.0:
+            return functions
+        tolerance *= 2.0
 
 
 def identity() -> FittedFunction:
@@ -245,12 +272,9 @@ def rsqrt() -> FittedFunction:
 
 def _reduced(name: str, kind: FunctionKind, function: Real, starts: np.ndarray, width: float,
              segments: int) -> FittedFunction:
-    coefficients, errors = _fit_segments(name, function, starts, width)
-    t = np.linspace(0, (1 << PLACE) - 1, 4097).round().astype(np.int64)
-    exact = function(starts[:, None] + width * (t / (1 << PLACE)))
-    value = (evaluate(coefficients, t) * 2.0 ** -FRACTION).astype(np.float32)
-    ulp = float((np.abs(value - exact) / np.spacing(exact.astype(np.float32))).max())
-    return FittedFunction(name, kind, segments, 0, 0.0, 0.0, coefficients, float(np.abs(errors).max()), ulp)
+    coefficients, exact, errors = _fit_segments(name, function, starts, width)
+    ulp = float((errors / np.spacing(exact.astype(np.float32))).max())
+    return FittedFunction(name, kind, segments, 0, 0.0, 0.0, coefficients, float(errors.max()), ulp)
 
 
 def pack(functions: Iterable[FittedFunction]) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
