@@ -30,10 +30,10 @@ SideBits = data.StructLayout({
 class DotUnit(wiring.Component):
     """Terms ``(d * sum(w*q) + m * sum(q)) * 2**e`` of one row read, free-running.
 
-    The integer sums are exact; each product by `d` or `m` is rounded to fp32, and so is their sum. Because operand and
-    scale are short, all three roundings can be made on one fixed-point number of 62 bits (the lowest bit
-    counts ``2**(e - 24)``), with a single normalization at the end. For `e` from -102 to 90 nothing is subnormal
-    or overflows.
+    The integer sums are exact; each product by `d` or `m` is rounded to fp32, and so is their sum. Because
+    operand and scale are short, all three roundings can be made on one fixed-point number of 62 bits (the
+    lowest bit counts ``2**(e - 24)``), with a single normalization at the end. For `e` from -102 to 90
+    nothing is subnormal or overflows.
 
     Timing: the terms leave `latency.DOT` cycles after row and block.
 
@@ -66,9 +66,9 @@ class DotUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        # Cycle 0: 64 products of a nibble and an operand, in four sums.
-        # Multiplier n has nibble n of the row. In a two-row format that is element n mod 32; in a q8 row it is the low
-        # or (n odd, signed) the high half of element n div 2. So it is the operand that is chosen, not the row.
+        # Cycle 0: 64 products of a nibble and an operand, in four sums. Multiplier n has nibble n of the row.
+        # In a two-row format that is element n mod 32; in a q8 row it is the low or (n odd, signed) the high
+        # half of element n div 2. So it is the operand that is chosen, not the row.
         is_q8 = Signal()
         m.d.comb += is_q8.eq(self.format == RowFormat.Q8)
         nibbles, negative = self._nibbles(m)
@@ -108,7 +108,8 @@ class DotUnit(wiring.Component):
     def _nibbles(self, m: Module):
         """The row as 64 five-bit integers: their low four bits, and their sign in bit 0 of each nibble.
 
-        Works on all nibbles at once, which costs the simulator eight words an operation instead of 64 nibbles.
+        Works on all nibbles at once, which costs the simulator eight words an operation instead of 64
+        nibbles.
         """
         ones = C(int("1" * 64, 16), 256)
         odd = C(int("10" * 32, 16), 256)
@@ -138,10 +139,10 @@ class DotUnit(wiring.Component):
 
 
 def _term(m: Module, name: str, total: Signal, operands: Signal, d, minimum, e: Signal):
-    """``rne(rne(total * d) + rne(operands * minimum)) * 2**e``, registered twice on its way; `e` comes two cycles later.
+    """``rne(rne(total * d) + rne(operands * minimum)) * 2**e``, two registers later; `e` comes last.
 
-    A zero product has the sign of its factors (an integer zero is +0), and infinite or NaN scales behave as in
-    IEEE arithmetic.
+    A zero product has the sign of its factors (an integer zero is +0), and infinite or NaN scales behave as
+    in IEEE arithmetic.
     """
     def local(shape, what):
         return Signal(shape, name=f"{what}_{name}")
@@ -151,7 +152,8 @@ def _term(m: Module, name: str, total: Signal, operands: Signal, d, minimum, e: 
     d_up, m_up = local(5, "d_up"), local(5, "m_up")
     sign_t, sign_o, inf_t, inf_o, nan = (local(1, k) for k in ("sign_t", "sign_o", "inf_t", "inf_o", "nan"))
     size, sign, minimum_sign = local(21, "size"), local(1, "sign"), local(1, "minimum_sign")
-    zero_sign, invalid, infinite, infinite_sign = (local(1, k) for k in ("zero", "invalid", "infinite", "inf_sign"))
+    zero_sign, invalid = local(1, "zero_sign"), local(1, "invalid")
+    infinite, infinite_sign = local(1, "infinite"), local(1, "infinite_sign")
     m.d.comb += [
         sign_t.eq((total < 0) ^ d.sign),
         sign_o.eq((operands < 0) ^ minimum.sign),

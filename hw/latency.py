@@ -16,7 +16,7 @@ SPECIAL = 5
 """Special-function unit (`hw.special.SpecialUnit`), table read included."""
 
 DOT = 4
-"""From array row and operand block to the scaled fp32 terms (`hw.dot.DotUnit`), before the accumulator's adder."""
+"""From array row and operand block to the scaled fp32 terms (`hw.dot.DotUnit`), before the accumulator."""
 
 CONVERT = 1
 """Row element to fp32 (`hw.rowformat.ElementSelect`)."""
@@ -28,7 +28,8 @@ QUANTIZE = 3
 def reduce_depth(tiles: int) -> int:
     """From the last word of a segment to its scalar (`hw.reducer.Reducer`), the same for every operation.
 
-    A tree over the lanes, the running sum, one cycle in which all four partial sums are written, and their tree.
+    A tree over the lanes, the running sum, one cycle in which all four partial sums are written, and their
+    tree.
     """
     levels = (tiles - 1).bit_length()
     return ADD * levels + ADD + 1 + 2 * ADD

@@ -22,12 +22,13 @@ NARROW_LIMITS = (-24, 15)
 class Quantizer(wiring.Component):
     """Blocks of 32 integers ``rne(x * 2**-e)`` from fp32 words, one word of all lanes a cycle.
 
-    ``32 / tiles`` valid words make a block; element ``j`` of it is lane ``j % tiles`` of word ``j // tiles``. The exponent is
-    ``floor(log2 max|x|) - (bits - 2)`` within its limits, or that of `scale` when `given`; a block of zeros
-    has exponent 0. Integers saturate at ``±(2**(bits - 1) - 1)``; infinities become these bounds and NaN becomes 0.
+    ``32 / tiles`` valid words make a block; element ``j`` of it is lane ``j % tiles`` of word ``j // tiles``.
+    The exponent is ``floor(log2 max|x|) - (bits - 2)`` within its limits, or that of `scale` when `given`; a
+    block of zeros has exponent 0. Integers saturate at ``±(2**(bits - 1) - 1)``; infinities become these
+    bounds and NaN becomes 0.
 
-    Timing: the block leaves `latency.QUANTIZE` cycles after its last word; free-running, and words may pause. `narrow`,
-    `given`, `scale` and `address` are taken with the last word.
+    Timing: the block leaves `latency.QUANTIZE` cycles after its last word; free-running, and words may pause.
+    `narrow`, `given`, `scale` and `address` are taken with the last word.
 
     Parameters
     ----------
@@ -77,7 +78,8 @@ class Quantizer(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        # Cycle 0: gather the block and the largest exponent field, which alone decides floor(log2 max|x|). -------
+        # Cycle 0: gather the block and the largest exponent field, which alone decides floor(log2 max|x|).
+        # -------
         words = BLOCK // self.tiles
         index, start = Signal(range(words)), Signal()
         block = [Signal(32, name=f"x_{j}") for j in range(BLOCK)]
@@ -148,7 +150,8 @@ class Quantizer(wiring.Component):
 def _integer(m: Module, x, field: Signal, largest: Signal):
     """``clamp(rne(x * 2**-e))`` for one word, with ``field = e + 127``."""
     sign, exponent, fraction = x[31], x[23:31], x[:23]
-    # The significand moves up by 0 to 10 below a rounding point at bit 25: less is under one half, more saturates.
+    # The significand moves up by 0 to 10 below a rounding point at bit 25: less is under one half, more
+    # saturates.
     normal, distance, shift = Signal(), Signal(signed(10)), Signal(4)
     moved, size, bounded = Signal(34), Signal(10), Signal(8)
     m.d.comb += [

@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hw.delay import delay
 from hw.fp32 import CANONICAL_NAN, NEGATIVE_ZERO, Adder
 from hw.isa import Reduce
 from hw.latency import ADD, reduce_depth
@@ -31,19 +32,19 @@ _Finished = data.StructLayout({"value": 32, "index": 32, "dest": 6, "op": _OP})
 class Reducer(wiring.Component):
     """One scalar of every segment of words, one word of all lanes a cycle, free-running.
 
-    A segment begins with `init` and ends with `emit`; segments may follow each other without a pause and may be
-    one word long. A word without `init` after an `emit` continues with the running values.
+    A segment begins with `init` and ends with `emit`; segments may follow each other without a pause and may
+    be one word long. A word without `init` after an `emit` continues with the running values.
 
-    * ``SUM``: a balanced tree over the lanes of a word (neighbours first), added to partial sum ``n mod 4`` for
-      the ``n``-th summed word since `init`; the partials start at -0.0; the result is ``(p0 + p1) + (p2 + p3)``.
-      A lane that takes no part presents -0.0.
-    * ``MAX``, ``ARGMAX``: the largest value, and ``lane + tiles * word`` of its first place. -0.0 is below +0.0.
-      NaN never wins; if nothing is above -inf the result is -inf and index 0. A lane that takes no part presents
-      NaN.
+    * ``SUM``: a balanced tree over the lanes of a word (neighbours first), added to partial sum ``n mod 4``
+      for the ``n``-th summed word since `init`; the partials start at -0.0; the result is ``(p0 + p1) + (p2 +
+      p3)``. A lane that takes no part presents -0.0.
+    * ``MAX``, ``ARGMAX``: the largest value, and ``lane + tiles * word`` of its first place. -0.0 is below
+      +0.0. NaN never wins; if nothing is above -inf the result is -inf and index 0. A lane that takes no part
+      presents NaN.
     * ``TAKE``: lane 0 of the word with `emit`.
 
-    Timing: the scalar leaves `latency.reduce_depth` cycles after the word with `emit`, whatever the operation.
-    Words may pause.
+    Timing: the scalar leaves `latency.reduce_depth` cycles after the word with `emit`, whatever the
+    operation. Words may pause.
 
     Parameters
     ----------
@@ -88,13 +89,14 @@ class Reducer(wiring.Component):
         m = Module()
         levels = (self.tiles - 1).bit_length()
         x = [Signal(32, name=f"x_{lane}") for lane in range(self.tiles)]
-        m.d.comb += [v.eq(Cat(word[:31], word[31] & ~self.absolute)) for v, word in zip(x, self.x, strict=True)]
+        m.d.comb += [value.eq(Cat(word[:31], word[31] & ~self.absolute))
+                     for value, word in zip(x, self.x, strict=True)]
         taking = Signal()
         m.d.comb += taking.eq(self.valid & (self.op != Reduce.NONE))
         total = self._sum(m, x, levels, taking)
         result = self._finished(m, x, levels, taking)
 
-        ending = _delay(m, taking & self.emit, reduce_depth(self.tiles) - 1, "ending")
+        ending = delay(m, taking & self.emit, reduce_depth(self.tiles) - 1, "ending")
         taken = Signal(range(WAITING))
         m.d.sync += [taken.eq(taken + ending), self.o_valid.eq(ending)]
         m.d.comb += result.addr.eq(taken)
@@ -114,8 +116,8 @@ class Reducer(wiring.Component):
             values = [_add(m, f"lanes_{level}_{n}", a, b)
                       for n, (a, b) in enumerate(zip(values[::2], values[1::2], strict=True))]
         # Facts of the word that now leaves the tree.
-        summed = _delay(m, taking & (self.op == Reduce.SUM), ADD * levels, "summed")
-        init = _delay(m, taking & self.init, ADD * levels, "init")
+        summed = delay(m, taking & (self.op == Reduce.SUM), ADD * levels, "summed")
+        init = delay(m, taking & self.init, ADD * levels, "init")
 
         partials = [Signal(32, name=f"partial_{k}", init=NEGATIVE_ZERO) for k in range(PARTIALS)]
         following, k = Signal(2), Signal(2)
@@ -132,11 +134,13 @@ class Reducer(wiring.Component):
         with m.Switch(k):
             for n, partial in enumerate(partials):
                 with m.Case(n):
-                    # A partial may still hold the segment before: it counts as -0.0 until this one has used it.
+                    # A partial may still hold the segment before: it counts as -0.0 until this one has used
+                    # it.
                     m.d.comb += running.eq(Mux(used_before[n], partial, NEGATIVE_ZERO))
         new = _add(m, "running", running, values[0])
-        # Facts of the word that now leaves the running adder; a first word also makes the other partials neutral.
-        summed_new, init_new, k_new = (_delay(m, fact, ADD, f"{name}_new")
+        # Facts of the word that now leaves the running adder; a first word also makes the other partials
+        # neutral.
+        summed_new, init_new, k_new = (delay(m, fact, ADD, f"{name}_new")
                                        for name, fact in (("summed", summed), ("init", init), ("k", k)))
         with m.If(init_new):
             m.d.sync += [partial.eq(NEGATIVE_ZERO) for partial in partials]
@@ -161,7 +165,7 @@ class Reducer(wiring.Component):
 
         # Facts of the word that now leaves the comparators.
         taking, init, emit, op, word, dest, lane_0 = (
-            _delay(m, fact, levels // 2, f"{name}_max")
+            delay(m, fact, levels // 2, f"{name}_max")
             for name, fact in (("taking", taking), ("init", self.init), ("emit", self.emit), ("op", self.op),
                                ("word", self.word), ("dest", self.dest), ("lane_0", x[0])))
         best, best_index = Signal(32, init=MINUS_INFINITY), Signal(32)
@@ -207,18 +211,3 @@ def _larger(m: Module, name: str, a: tuple, b: tuple, *, registered: bool) -> tu
     domain = m.d.sync if registered else m.d.comb
     domain += [key.eq(Mux(wins, b[0], a[0])), lane.eq(Mux(wins, b[1], a[1]))]
     return key, lane
-
-
-def _delay(m: Module, value, cycles: int, name: str):
-    """The value some clocks later. A single bit travels in one register, wider values in a chain."""
-    if cycles == 0:
-        return value
-    if len(value) == 1:
-        line = Signal(cycles, name=name)
-        m.d.sync += line.eq(Cat(value, line)[:cycles])
-        return line[-1]
-    for n in range(cycles):
-        later = Signal(len(value), name=f"{name}_{n}")
-        m.d.sync += later.eq(value)
-        value = later
-    return value

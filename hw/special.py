@@ -1,4 +1,4 @@
-"""The special-function unit: exp2, reciprocal, reciprocal root and fitted functions as piecewise quadratics."""
+"""The special-function unit: exp2, reciprocal, reciprocal root and fitted functions, by quadratics."""
 
 from amaranth import C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
@@ -6,6 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw import latency
+from hw.delay import delay
 from hw.fp32 import CANONICAL_NAN, leading_zeros
 from hw.isa import FUNCTION_FIELDS, TABLE_ENTRIES, FunctionKind
 
@@ -26,13 +27,13 @@ _WIDTHS = {name: signed(width) if is_signed else width for name, width, is_signe
 class SpecialUnit(wiring.Component):
     """One function of one fp32 word a cycle, free-running.
 
-    A function is the range reduction of its `kind`, then ``y = c0 + t*(c1 + t*c2)`` in integers with the coefficients
-    of the argument's segment, then one rounding to fp32 (definition: `sim.numerics`). The descriptor travels with the
-    word: it may change every cycle.
+    A function is the range reduction of its `kind`, then ``y = c0 + t*(c1 + t*c2)`` in integers with the
+    coefficients of the argument's segment, then one rounding to fp32 (definition: `sim.numerics`). The
+    descriptor travels with the word: it may change every cycle.
 
-    Timing: the result leaves `latency.SPECIAL` cycles after its argument. A table entry written in one cycle is
-    seen by arguments from the next cycle on. While `table_re` is high the memory is read for the host: the entry
-    stands at `table_q` in the next cycle, and arguments of this cycle come out wrong.
+    Timing: the result leaves `latency.SPECIAL` cycles after its argument. A table entry written in one cycle
+    is seen by arguments from the next cycle on. While `table_re` is high the memory is read for the host: the
+    entry stands at `table_q` in the next cycle, and arguments of this cycle come out wrong.
 
     Members
     -------
@@ -85,8 +86,9 @@ class SpecialUnit(wiring.Component):
             power.eq(Mux(subnormal, -127 - zeros, field - 127)),
         ]
 
-        # x in fixed point, rounded down: 27 fraction bits for exp2, 26 - domain for a fitted function. The integer
-        # significand moved up by 11 covers both; what is still larger is out of range and answered below.
+        # x in fixed point, rounded down: 27 fraction bits for exp2, 26 - domain for a fitted function. The
+        # integer significand moved up by 11 covers both; what is still larger is out of range and answered
+        # below.
         whole = Signal(24)
         aligned = Signal(signed(36))
         distance = Signal(signed(10))
@@ -145,9 +147,10 @@ class SpecialUnit(wiring.Component):
                 ]
             with m.Case(FunctionKind.SCALE):
                 # 2^(floor(log2 |x|) - 6) within [2^-24, 2^15], as exponent fields; 1.0 for zero.
+                bounded = Mux(field < 103 + 6, 103, Mux(field > 142 + 6, 142, field - 6))
                 m.d.comb += [
                     special.eq(1),
-                    answer.eq(Mux(is_zero, 127, Mux(field < 103 + 6, 103, Mux(field > 142 + 6, 142, field - 6))) << 23),
+                    answer.eq(Mux(is_zero, 127, bounded) << 23),
                 ]
             with m.Default():
                 m.d.comb += [special.eq(1), answer.eq(Mux(is_nan, CANONICAL_NAN, self.x))]
@@ -186,10 +189,11 @@ class SpecialUnit(wiring.Component):
         value = Signal(signed(33))
         m.d.sync += value.eq(c0 + ((slope * t_r + half) >> 21))
 
-        # Cycle 3: move the value so that 24 bits of the significand stand above bit 28. Below the smallest normal the
-        # distance is limited by the exponent; down to -20 - 1 places of it leave a round bit (2^-150 from exp2).
-        exponent_r = _delay(m, exponent, 3)
-        negative_r = _delay(m, negative, 3)
+        # Cycle 3: move the value so that 24 bits of the significand stand above bit 28. Below the smallest
+        # normal the distance is limited by the exponent; down to -20 - 1 places of it leave a round bit
+        # (2^-150 from exp2).
+        exponent_r = delay(m, exponent, 3, "exponent")
+        negative_r = delay(m, negative, 3, "negative")
         size = Signal(32)
         m.d.comb += size.eq(Mux(value < 0, -value, value))
         size_zeros = leading_zeros(m, size)
@@ -210,24 +214,16 @@ class SpecialUnit(wiring.Component):
             result_sign.eq(negative_r ^ (value < 0)),
         ]
 
-        # Cycle 4: round once. The hidden bit, and a carry out of the significand, count into the exponent. --------
+        # Cycle 4: round once. The hidden bit, and a carry out of the significand, count into the exponent.
+        # --------
         rounded = Signal(25)
         word = Signal(33)
         m.d.comb += [
             rounded.eq((moved + C((1 << 27) - 1) + moved[28]) >> 28),
             word.eq((result_field << 23) + rounded),
         ]
-        special_r = _delay(m, special, 4)
-        answer_r = _delay(m, answer, 4)
+        special_r = delay(m, special, 4, "special")
+        answer_r = delay(m, answer, 4, "answer")
         m.d.sync += self.y.eq(Mux(special_r, answer_r,
                                   Cat(Mux(result_field == 254, C(INFINITY, 31), word[:31]), result_sign)))
         return m
-
-
-def _delay(m: Module, value: Signal, cycles: int) -> Signal:
-    """The value some clocks later."""
-    for n in range(1, cycles + 1):
-        later = Signal.like(value, name=f"{value.name}_{n}")
-        m.d.sync += later.eq(value)
-        value = later
-    return value

@@ -36,9 +36,14 @@ def operands(rng, count):
 
 def halves(rng, count):
     """fp16 words: ordinary scales, any bits at all, subnormals, powers of two, zeros, infinities and NaN."""
-    ordinary = (rng.standard_normal(count) * 2.0 ** rng.uniform(-12, 2, count)).astype(np.float16).view(np.uint16)
-    choices = [ordinary, rng.integers(0, 1 << 16, count), rng.integers(0, 1 << 10, count) | rng.integers(0, 2, count) << 15,
-               rng.integers(0, 31, count) << 10, rng.choice([0, 0x8000, 0x7C00, 0xFC00, 0x7E01, 0x7BFF, 0xFBFF, 1], count)]
+    ordinary = (rng.standard_normal(count) * 2.0 ** rng.uniform(-12, 2, count)).astype(np.float16)
+    choices = [
+        ordinary.view(np.uint16),
+        rng.integers(0, 1 << 16, count),
+        rng.integers(0, 1 << 10, count) | rng.integers(0, 2, count) << 15,
+        rng.integers(0, 31, count) << 10,
+        rng.choice([0, 0x8000, 0x7C00, 0xFC00, 0x7E01, 0x7BFF, 0xFBFF, 1], count),
+    ]
     return np.choose(rng.choice(5, count, p=[0.5, 0.2, 0.1, 0.1, 0.1]), choices).astype(np.int64)
 
 
@@ -91,7 +96,7 @@ def test_cancelling_and_tied_sums(unit):
         value = -d.astype(np.uint16).view(np.float16).astype(np.float64) * weight[:, 0]
         m = value.astype(np.float16).view(np.uint16).astype(np.int64)
     inputs = {f"q__{i}": q[:, i] for i in range(32)}
-    out = unit.run(row=row, side=d.astype(np.uint64) | m.astype(np.uint64) << 16, format=0, e=e, sum=total, **inputs)
+    out = unit.run(row=row, side=d | m << 16, format=0, e=e, sum=total, **inputs)
     s = (weight * q).sum(axis=1)
     wanted = terms(s, total, d, m, e)
     assert (wanted == 0).sum() > COUNT // 10
@@ -106,6 +111,5 @@ def test_format_may_change_every_cycle(unit):
     row_format = rng.integers(0, 3, COUNT)
     s = np.choose(row_format, [(decode(row, f)[:, 0] * q).sum(axis=1) for f in RowFormat])
     inputs = {f"q__{i}": q[:, i] for i in range(32)}
-    out = unit.run(row=row, side=d.astype(np.uint64) | m.astype(np.uint64) << 16, format=row_format, e=e, sum=total,
-                   **inputs)
+    out = unit.run(row=row, side=d | m << 16, format=row_format, e=e, sum=total, **inputs)
     np.testing.assert_array_equal(out["term0"], terms(s, total, d, m, e).view(np.uint32))

@@ -1,4 +1,4 @@
-"""The reducer equals its definition on segments of every length, back to back and with pauses, at its exact latency."""
+"""The reducer equals its definition on segments of every length, with and without pauses, at its latency."""
 
 import numpy as np
 import pytest
@@ -14,21 +14,21 @@ pytestmark = pytest.mark.rtl
 SEGMENTS = 4000
 
 
-@pytest.fixture(scope="module", params=[1, 2, 4, 16, 32], ids=lambda t: f"{t} tiles")
+@pytest.fixture(scope="module", params=[1, 4, 32], ids=lambda t: f"{t} tiles")
 def unit(request):
     return Unit(Reducer(tiles=request.param), f"reducer_{request.param}"), request.param
 
 
 def lanes(rng, count, tiles):
-    """fp32 words (count, tiles): ordinary ones with ties, zeros of both signs, infinities and NaN of both signs."""
+    """fp32 words (count, tiles): ordinary ones, ties, and zeros, infinities and NaN of both signs."""
     x = (rng.standard_normal((count, tiles)) * 2.0 ** rng.uniform(-20, 20, (count, 1))).astype(np.float32)
     style = rng.integers(0, 12, (count, tiles))
     x = np.where(style == 0, np.float32(rng.integers(-3, 4, (count, tiles))), x)
     bits = x.view(np.uint32)
     bits = np.where(style == 1, rng.choice([0, 0x80000000], (count, tiles)), bits)
     rare = rng.integers(0, 60, (count, tiles)) == 0
-    odd = rng.choice([0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0xFFFFFFFF, 1, 0x80000001], (count, tiles))
-    bits = np.where(rare, odd, bits)
+    odd = [0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0xFFFFFFFF, 1, 0x80000001]
+    bits = np.where(rare, rng.choice(odd, (count, tiles)), bits)
     nothing = rng.integers(0, 10, (count, 1))
     return np.where(nothing == 0, 0xFFC00000, np.where(nothing == 1, 0xFF800000, bits)).astype(np.uint32)
 
@@ -83,7 +83,8 @@ def test_equals_definition(unit, paused):
               op=np.repeat(op, sizes), absolute=np.repeat(absolute, sizes), dest=np.repeat(dest, sizes))
     np.testing.assert_array_equal(out["o_dest"], dest)
     np.testing.assert_array_equal(out["o_argmax"], op == Reduce.ARGMAX)
-    wanted = [scalar(x[end - size:end], o, a) for size, end, o, a in zip(sizes, ends, op, absolute, strict=True)]
+    wanted = [scalar(x[end - size:end], o, a)
+              for size, end, o, a in zip(sizes, ends, op, absolute, strict=True)]
     np.testing.assert_array_equal(out["o_value"], [value for value, _ in wanted])
     indexed = op == Reduce.ARGMAX
     np.testing.assert_array_equal(out["o_index"][indexed], np.array([index for _, index in wanted])[indexed])
@@ -94,8 +95,8 @@ def test_large_word_indices(unit):
     x = np.full((3, tiles), 0xBF800000, np.uint32)
     x[1, -1] = 0x3F800000
     word = (1 << 20) - 3 + np.arange(3)
-    out = run(unit, tiles, x, np.zeros(3, np.int64), init=[1, 0, 0], emit=[0, 0, 1], op=int(Reduce.ARGMAX), absolute=0,
-              word=word, dest=5)
+    out = run(unit, tiles, x, np.zeros(3, np.int64), init=[1, 0, 0], emit=[0, 0, 1], op=int(Reduce.ARGMAX),
+              absolute=0, word=word, dest=5)
     assert out["o_index"].tolist() == [word[1] * tiles + tiles - 1]
 
 
@@ -109,7 +110,8 @@ def test_continues_after_a_result(unit):
     init[0] = emit[-1] = 1
     op = rng.choice([Reduce.SUM, Reduce.MAX, Reduce.ARGMAX, Reduce.TAKE], words, p=[0.6, 0.2, 0.1, 0.1])
     word = rng.integers(0, 1 << 20, words)
-    out = run(unit, tiles, x, np.zeros(words, np.int64), init=init, emit=emit, op=op, word=word, absolute=0, dest=0)
+    out = run(unit, tiles, x, np.zeros(words, np.int64), init=init, emit=emit, op=op, word=word,
+              absolute=0, dest=0)
     values, indices = [], []
     for n in range(words):
         if init[n]:
