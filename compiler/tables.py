@@ -130,7 +130,7 @@ def evaluate(coefficients: np.ndarray, t: np.ndarray) -> np.ndarray:
 
 def _fit_segments(name: str, function: Real, starts: np.ndarray,
                   width: float, grid: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coefficients (n, 3) of the segments ``[start, start + width)``, exact values and errors all over.
+    """Coefficients (n, 3) of the segments ``[start, start + width)``, exact values, and errors.
 
     `grid` is the step to whose multiples the machine rounds an argument down: the fit aims at the middle of it.
     """
@@ -231,7 +231,7 @@ def fitted(name: str, *, tolerance: float = TOLERANCE) -> FittedFunction:
 
 
 def together(names: Iterable[str], *, tolerance: float = TOLERANCE) -> list[FittedFunction]:
-    """Functions of one program; if the tables do not fit the memory, the tolerance is doubled until they do."""
+    """Functions of one program; if the tables do not fit the memory, the tolerance doubles until they do."""
     names = list(dict.fromkeys(names))
     while True:
         functions = [fitted(name, tolerance=tolerance) for name in names]
