@@ -26,7 +26,7 @@ sim: $(VENV)/.test  ## the cocotb tests of the host port and the sequencer under
 	$(BIN)/python -m pytest tests/cocotb
 
 verilog: $(VENV)/.run  ## readable Verilog of a device (PRESET=tiny) into build/
-	$(BIN)/wordline verilog --preset $(PRESET) --output $(BUILD)/$(PRESET)
+	$(BIN)/wordline verilog --config $(PRESET) --output $(BUILD)/$(PRESET)
 
 lint: $(VENV)/.test  ## style and types
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ import typer
 from compiler.compile import compile_model
 from compiler.frontends.load import load_model
 from compiler.source import ModelSource
+from hw import top
 from hw.config import PRESETS, preset
 from hw.errors import WordlineError
 from hw.image import Image, load, save
@@ -165,6 +166,18 @@ def isa(output: OutputOption = None) -> None:
         print(isa_page(), end="")
         return
     output.write_text(isa_page(), encoding="utf-8")
+
+
+@app.command()
+def verilog(
+    config: ConfigOption = "tiny",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write into.")] = Path("build"),
+    as_json: JsonOption = False,
+) -> None:
+    """Write readable Verilog of a device, one file a module that is made on its own."""
+    with errors.status(f"writing Verilog of {config}"):
+        files = top.emit(preset(config), output)
+    emit([str(path) for path in files], as_json, lambda paths: print("\n".join(paths)))
 
 
 @app.command()

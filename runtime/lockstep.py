@@ -1,7 +1,8 @@
 """Runs every command on two devices and compares everything that the host can see after each."""
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,32 +13,14 @@ from hw.memorymap import SPACE_TABLE, Space
 from runtime.device import Device
 from runtime.resident import KvCache
 from runtime.transport import Completion
+from sim.compare import Difference, first_difference_of
 
-__all__ = ["Difference", "Diverged", "Lockstep", "Pair", "first_difference"]
+__all__ = ["Diverged", "Lockstep", "Pair", "first_difference"]
 
 CHUNK_WORDS = 1 << 23
 """Words of a space that are compared at a time, so that two large arrays need not be copied whole."""
 
 ZERO_ROWS = 4096
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The first word of a space that two devices disagree on, and how many do."""
-
-    space: Space
-    entry: int
-    word: int | None
-    tile: int | None
-    first: int
-    second: int
-    words: int
-
-    def __str__(self) -> str:
-        place = f"{self.space.name.lower()} entry {self.entry}"
-        place += "" if self.word is None else f" word {self.word}"
-        place += "" if self.tile is None else f" of tile {self.tile}"
-        return f"{place} is {self.first:#010x} and {self.second:#010x} ({self.words} words there differ)"
 
 
 class Diverged(WordlineError):
@@ -61,26 +44,19 @@ def first_difference(first: Device, second: Device) -> Difference | None:
     """Where the visible state of two devices of one configuration differs, or None."""
     for space, info in SPACE_TABLE.items():
         shape = info.shape(first.config)
-        step = max(1, CHUNK_WORDS // max(1, int(np.prod(shape[1:]))))
-        found, words = None, 0
+        step = max(1, CHUNK_WORDS // math.prod(shape[1:]))
+        found = None
         for start in range(0, shape[0], step):
             count = min(step, shape[0] - start)
-            a = first.transport.read(space, start, count)
-            b = second.transport.read(space, start, count)
-            if np.array_equal(a, b):
-                continue
-            different = np.argwhere(a != b)
-            words += len(different)
-            found = found or _located(space, start, different[0], a, b)
+            here = first_difference_of(space, first.transport.read(space, start, count),
+                                       second.transport.read(space, start, count))
+            if here and found:
+                found = replace(found, count=found.count + here.count)
+            elif here:
+                found = replace(here, address=start + here.address)
         if found:
-            return Difference(**{**found.__dict__, "words": words})
+            return found
     return None
-
-
-def _located(space: Space, start: int, at: np.ndarray, a: np.ndarray, b: np.ndarray) -> Difference:
-    info, index = SPACE_TABLE[space], tuple(int(n) for n in at)
-    return Difference(space, start + index[0], index[1] if info.words > 1 else None,
-                      index[-1] if info.per_tile else None, int(a[index]), int(b[index]), 1)
 
 
 class Lockstep:

@@ -95,14 +95,16 @@ def diverged(address: int, wrong: Instruction, turns: int) -> str:
 
 def test_a_wrong_instruction_is_named():
     assert diverged(4, Instruction(Opcode.VECTOR, {**ADD_ONE, "x": 21, "w_word": 30}), 1) == (
-        "model: and wrong: differ after command 3 (turns=1), at microcode 4, operator 'last': scratch entry "
-        f"31 of tile 0 is {bits(4.0)} and {bits(1.0)} (4 words there differ); the instruction is: {PROGRAM[4]}")
+        "model: and wrong: differ after command 3 (turns=1), at microcode 4, operator 'last': scratch "
+        f"address 31 of tile 0: {bits(4.0)} and {bits(1.0)} (4 words of this space differ); the instruction is: "
+        f"{PROGRAM[4]}")
 
 
 def test_a_loop_that_turns_once_more_is_named():
     assert diverged(1, Instruction(Opcode.LOOP, {"count": 1, "count_reg": 1}), 2) == (
         "model: and wrong: differ after command 3 (turns=2), at microcode 1 to 3, operator 'loop': scratch "
-        f"entry 10 of tile 0 is {bits(4.0)} and {bits(5.0)} (8 words there differ); the instruction is: a loop")
+        f"address 10 of tile 0: {bits(4.0)} and {bits(5.0)} (8 words of this space differ); the instruction "
+        "is: a loop")
 
 
 def bits(value: float) -> str:
@@ -122,8 +124,8 @@ def test_one_bit_of_any_space_is_seen(space, entry, word, tile):
     values[tuple(n for n in (0, word, tile) if n is not None)] ^= 1
     second.transport.write(space, entry, values)
     found = first_difference(first, second)
-    assert (found.space, found.entry, found.word, found.tile) == (space, entry, word, tile)
-    assert (found.first, found.second, found.words) == (0, 1, 1)
+    assert (found.space, found.address, found.word, found.tile) == (space, entry, word, tile)
+    assert (found.first, found.second, found.count) == (0, 1, 1)
 
 
 def test_differences_are_seen_in_later_chunks(monkeypatch):
