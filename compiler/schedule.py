@@ -87,7 +87,7 @@ def schedule_window(window: Window, policy: Schedule, graph: nx.DiGraph | None =
     order: list[tuple[int, int]] = []
     while ready:
         def key(n: int) -> tuple[int, int, int]:
-            return max(earliest[n], free[ops[n].matrix]), -urgency[n], n
+            return max(earliest[n], free[ops[n].matrix]), n, -urgency[n]
         n = min(ready, key=key)
         ready.remove(n)
         start = max(earliest[n], free[ops[n].matrix])
