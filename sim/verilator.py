@@ -23,10 +23,10 @@ __all__ = ["BuildError", "FLAGS", "PREFIX", "ToolMissing", "build_library", "emi
 PREFIX = "Vtop"
 """Class of the simulated top module and name of its header, whatever the module is called."""
 
-FLAGS = ("--x-assign", "fast", "--x-initial", "fast", "--noassert", "-O3", "-fno-dfg-scoped", "--no-timing",
-         "-Wno-fatal")
-"""Options of every build. Without `-fno-dfg-scoped`, copies of a module that is instantiated many times stop
-sharing their C++ functions."""
+FLAGS = ("--x-assign", "fast", "--x-initial", "fast", "--noassert", "-O3", "-fno-dfg-scoped", "-fno-table",
+         "--no-timing", "-Wno-fatal")
+"""Options of every build. Without `-fno-dfg-scoped` and `-fno-table`, copies of a module that is instantiated many
+times stop sharing their C++ functions."""
 
 COMPILE = ("-std=gnu++20", "-O3", "-march=native", "-fPIC", "-fcf-protection=none", "-fno-gnu-unique", "-w")
 """Options of the C++ compiler. Unique symbols would be shared between two libraries loaded into one process.
@@ -206,7 +206,10 @@ def _compile(name: str, work: Path, harness: Iterable[str], trace: Trace, progre
 
 
 def _runtime(classes: str, defines: Sequence[str]) -> list[Path]:
-    """Objects of Verilator's own runtime that a design asks for, compiled once for all designs."""
+    """Objects of Verilator's own runtime that a design asks for, compiled once for all designs.
+
+    None of it runs in every clock, so that it is not worth the optimiser's time either.
+    """
     listed = re.findall(r"^\s+(verilated\w*) \\$", classes, re.MULTILINE)
     names = sorted(set(listed) | {"verilated", "verilated_threads"})
     home = cache_directory() / "verilator"
@@ -216,7 +219,7 @@ def _runtime(classes: str, defines: Sequence[str]) -> list[Path]:
         try:
             def compile_one(name: str) -> None:
                 source = verilator_root() / "include" / f"{name}.cpp"
-                _run(["g++", *COMPILE, *defines, "-c", str(source), "-o", str(work / f"{name}.o")],
+                _run(["g++", *COMPILE, "-O1", *defines, "-c", str(source), "-o", str(work / f"{name}.o")],
                      what=f"Verilator's {name}.cpp")
             with ThreadPoolExecutor(JOBS) as pool:
                 for _ in pool.map(compile_one, names):
