@@ -38,7 +38,7 @@ docs: $(VENV)/.run  ## regenerate the pages of docs/ that come from tables
 
 bench: $(VENV)/.run  ## speed of the functional model, of the RTL and of the compiler, as JSON in build/
 	@mkdir -p $(BUILD)
-	for what in compile functional rtl; do $(BIN)/python bench/$$what.py --output $(BUILD)/bench-$$what.json; done
+	for what in compile functional rtl; do $(BIN)/python -m bench.$$what --output $(BUILD)/bench-$$what.json; done
 
 clean:  ## remove what the targets made here (not the model cache)
 	rm -rf $(VENV) $(BUILD) *.egg-info .pytest_cache .ruff_cache .mypy_cache
