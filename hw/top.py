@@ -1,5 +1,7 @@
 """The whole device: host port and core, with a clock, a reset, two AXI ports and an interrupt."""
 
+from pathlib import Path
+
 from amaranth import ClockDomain, DomainRenamer, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -7,10 +9,11 @@ from amaranth.lib.wiring import In, Out
 from hw import axi
 from hw.config import HardwareConfig
 from hw.core import Core
+from hw.emit import tile_sources, verilog
 from hw.hostport import CONTROL_PORT, WINDOW_PORT, HostPort
 from hw.timing import latencies
 
-__all__ = ["HOST_ACCESS", "Top"]
+__all__ = ["HOST_ACCESS", "Top", "emit", "sources"]
 
 HOST_ACCESS = ("space", "tile", "address", "read", "write", "data", "strobe")
 """Signals of the core's host access that the host port drives, without ``host_``."""
@@ -77,3 +80,18 @@ class Top(wiring.Component):
             *(getattr(core, f"host_{name}").eq(getattr(host, f"host_{name}")) for name in HOST_ACCESS),
         ]
         return m
+
+
+def sources(config: HardwareConfig, name: str = "wordline") -> dict[str, str]:
+    """Verilog files of a whole device by name; the top module is `name`."""
+    return {**tile_sources(config), f"{name}.v": verilog(Top(config), name)}
+
+
+def emit(config: HardwareConfig, directory: Path) -> list[Path]:
+    """Write the Verilog of a whole device into a folder, made if it is missing."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, text in sources(config).items():
+        paths.append(directory / name)
+        paths[-1].write_text(text)
+    return paths

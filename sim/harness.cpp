@@ -217,10 +217,12 @@ int wl_window_read(void* handle, uint64_t address, uint32_t count, uint32_t* wor
 }
 
 // The storage of the memory in the scope whose name ends in `suffix`; null if there is none. Sets its size.
+// A `$` and a number behind an instance's name are Yosys's, for an instance called like a signal.
 void* wl_memory(void* handle, const char* suffix, uint32_t* entries, uint32_t* entry_bytes) {
     const std::string wanted = std::string(".") + suffix;
     for (const auto& [name, scope] : *device(handle).context.scopeNameMap()) {
-        const std::string found = name;
+        std::string found = name;
+        found.resize(std::min(found.rfind('$'), found.size()));
         if (found.size() < wanted.size() || found.compare(found.size() - wanted.size(), wanted.size(), wanted)) continue;
         if (VerilatedVar* var = scope->varFind("storage")) {
             *entry_bytes = var->entSize();
