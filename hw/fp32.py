@@ -49,7 +49,7 @@ def shift_left(m: Module, value: Value, amount: Value) -> Value:
     while width <= 64 < width + (1 << steps) - 1:
         steps -= 1
         moved = Signal(width, name=f"shift_{1 << steps}")
-        m.d.comb += moved.eq(Mux(amount[steps], Cat(C(0, 1 << steps), value), value))
+        m.d.comb += moved.eq(Mux(amount[steps], Cat(C(0, 1 << steps), value[:-(1 << steps)]), value))
         value = moved
     return (value << amount[:steps])[:width]
 
