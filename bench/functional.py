@@ -6,6 +6,7 @@ busy machine slows both alike, and the best turn of each counts. Times are CPU t
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -69,10 +70,10 @@ def main() -> None:
             list(session.generate(prompt, max_tokens=1))  # compiles
             for _ in range(options.turns):
                 session.feed([])
-                ours["prompt"].append(timed(lambda: session.feed(prompt), len(prompt)))
+                ours["prompt"].append(timed(partial(session.feed, prompt), len(prompt)))
                 session.steps.clear()
                 made = session.generate([*prompt, prompt[0]], max_tokens=options.tokens)
-                ours["decode"].append(timed(lambda made=made: list(made), options.tokens))
+                ours["decode"].append(timed(partial(list, made), options.tokens))
                 if llama is not None:
                     llama.prefill()
                     theirs["decode"].append(timed(llama.decode, options.tokens))

@@ -24,7 +24,10 @@ __all__ = [
     "errors", "opened", "out", "progress", "table",
 ]
 
-out = Console(highlight=False, soft_wrap=True)
+PIPE_WIDTH = 120
+"""Columns of tables in a file or pipe, which has no width of its own."""
+
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 EXIT_ERROR = 2

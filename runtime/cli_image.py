@@ -1,4 +1,4 @@
-"""The commands that look into a compiled image: inspect, disasm."""
+"""The commands that look into a compiled image: inspect, disasm, profile."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -9,6 +9,7 @@ from hw.errors import WordlineError
 from hw.image import Image, load
 from hw.isa import Opcode, decode
 from runtime.cli import ImageArgument, JsonOption, emit, out, table
+from runtime.profile import profile as cycles_by_operator
 
 __all__ = ["COMMANDS", "describe", "listing", "show"]
 
@@ -90,4 +91,28 @@ def disasm(
         print(line)
 
 
-COMMANDS = (inspect, disasm)
+def profile(
+    image: ImageArgument,
+    position: Annotated[int, typer.Option(help="Position of the token, from 0.", min=0)] = 100,
+    kind: Annotated[str, typer.Option(help="decode (with logits) or prefill (without).")] = "decode",
+    as_json: JsonOption = False,
+) -> None:
+    """Say where the cycles of a token go, by operator, and what every lost cycle waited for."""
+    emit(cycles_by_operator(load(image), kind, position), as_json, _show_profile)
+
+
+def _show_profile(facts: dict[str, Any]) -> None:
+    shown = table(f"{facts['kind']} at position {facts['position']}: {facts['cycles']:,} cycles, "
+                  f"{facts['share_of_row_bound']:.1%} of the row-read bound", "operator", "matrix", "rows read",
+                  "lost", "vector", "lost")
+    for name, f in facts["operators"].items():
+        lost = ["\n".join(f"{reason} {cycles:,}" for reason, cycles in f[engine]["stalled"].items())
+                for engine in ("matrix", "vector")]
+        shown.add_row(name, f"{f['matrix']['steps']:,}", f"{f['row_reads']:,}", lost[0],
+                      f"{f['vector']['steps']:,}", lost[1])
+    busy = facts["busy"]
+    shown.add_row("all", f"{busy['matrix']:,}", f"{facts['row_reads']:,}", "", f"{busy['vector']:,}", "")
+    out.print(shown)
+
+
+COMMANDS = (inspect, disasm, profile)

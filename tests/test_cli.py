@@ -58,7 +58,7 @@ def test_every_command_has_help(name):
 
 def test_no_command_shows_all():
     text = command("--help").stdout
-    for name in ("fetch", "compile", "run", "chat", "sim", "inspect", "disasm", "devices", "evaluate", "isa",
+    for name in ("fetch", "compile", "run", "chat", "sim", "inspect", "disasm", "profile", "devices", "evaluate", "isa",
                  "verilog", "demo", "bench"):
         assert f" {name} " in text
 
@@ -104,6 +104,16 @@ def test_disasm_of_one_entry_ends_at_its_halt(image):
     assert f"{program.entries['decode@128'].address:6}  " in "\n".join(lines[:3])
     opcodes = [line.split()[1] for line in lines if line.split()[0].isdigit()]
     assert [n for n, opcode in enumerate(opcodes) if opcode == "halt"] == [len(opcodes) - 1]
+
+
+@pytest.mark.parametrize("kind, position", [("decode", 0), ("decode", 100), ("prefill", 31)])
+def test_profile_accounts_for_every_cycle(image, kind, position):
+    facts = report("profile", image, "--kind", kind, "--position", position)
+    for engine in ("matrix", "vector"):
+        spent = sum(f[engine]["steps"] + sum(f[engine]["stalled"].values()) for f in facts["operators"].values())
+        assert spent + facts["after_last"][engine] == facts["cycles"]
+    assert sum(f["row_reads"] for f in facts["operators"].values()) == facts["row_reads"]
+    assert facts["row_bound"] <= facts["row_reads"] <= facts["cycles"]
 
 
 def test_run_is_the_same_every_time_and_with_a_seed(image):
