@@ -12,10 +12,12 @@ __all__ = ["row_bound", "share_of_bound"]
 def row_bound(image: Image, kind: str, context: int) -> float:
     """Rows that every tile must read for one token: weights, and keys and values of `context` tokens.
 
-    ``prefill`` needs no output projection.
+    A row meets one operand block a cycle, so keys and values count once for each query head. Rows are counted as if
+    every tile had the same share of the context; rounding up to whole rows is already a loss. ``prefill`` needs no
+    output projection.
     """
     needed, shape = image.report["needed_rows"], image.model["shape"]
-    elements = 2 * shape["layers"] * shape["kv_heads"] * shape["head_dim"] * context  # keys and values
+    elements = 2 * shape["layers"] * shape["heads"] * shape["head_dim"] * context  # keys and values
     cache = elements / (BLOCK * image.config.tiles)
     return needed["layers"] + (needed["output"] if kind == "decode" else 0) + cache
 
