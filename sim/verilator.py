@@ -17,7 +17,7 @@ from typing import Any, Literal
 from hw.errors import WordlineError
 from hw.paths import cache_directory
 
-__all__ = ["BuildError", "FLAGS", "PREFIX", "ToolMissing", "build_library", "emit_verilog", "environment",
+__all__ = ["BuildError", "FLAGS", "HABITS", "PREFIX", "ToolMissing", "build_library", "emit_verilog", "environment",
            "lint", "require", "verilator_root", "verilator_version"]
 
 PREFIX = "Vtop"
@@ -38,6 +38,10 @@ JOBS = 2
 UNITY = 150_000
 """Designs of at most this many bytes of C++ are compiled as one file, for most of the
 time goes into reading headers."""
+
+HABITS = ("DECLFILENAME", "PROCASSINIT", "UNUSEDSIGNAL", "WIDTHEXPAND", "WIDTHTRUNC")
+"""Warnings that Amaranth's Verilog always gives: registers begin with a value, names of unused bits stay, numbers have
+no width, and `!word` asks whether any bit is set."""
 
 Progress = Callable[[int, int], None]
 Trace = Literal["", "vcd", "fst"]
