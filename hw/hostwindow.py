@@ -34,15 +34,15 @@ class Decoder(wiring.Component):
         There is such a word, or it is padding.
     padding : Out(1)
         It lies between two lines.
-    bytewise : Out(1)
-        Single bytes can be written there.
+    bytewise, whole : Out(1)
+        Single bytes can be written there; only whole lines can.
     """
 
     def __init__(self, config):
         self.config = config
         super().__init__({
             "address": In(AXI_BITS), "space": Out(4), "tile": Out(5), "line": Out(24), "word": Out(4),
-            "exists": Out(1), "padding": Out(1), "bytewise": Out(1),
+            "exists": Out(1), "padding": Out(1), "bytewise": Out(1), "whole": Out(1),
         })
 
     def elaborate(self, platform):
@@ -61,6 +61,7 @@ class Decoder(wiring.Component):
                     tile_exists = parts["tile"] < (self.config.tiles if info.per_tile else 1)
                     m.d.comb += [
                         self.line.eq(line), self.word.eq(word), self.bytewise.eq(info.bytewise),
+                        self.whole.eq(info.whole),
                         self.exists.eq((line < lines(space, self.config)) & tile_exists & (beyond == 0)),
                         self.padding.eq(word >= Mux(line[0], odd, even)),
                     ]
@@ -163,12 +164,29 @@ class Window(wiring.Component):
 
             with m.State("WRITE"):
                 m.d.comb += [self.request.eq(1), self.w.ready.eq(1)]
-                with m.If(self.w.valid):
+                with m.If(self.w.valid & w.wstrb.any() & ~bad & ~decoder.padding & ~partial & decoder.whole):
+                    m.d.comb += [self.w.ready.eq(0), self.host_read.eq(1)]
+                    m.d.sync += wait.eq(self.read_latency - 1)
+                    m.next = "MERGE"
+                with m.Elif(self.w.valid):
                     with m.If(refused | (w.wstrb.any() & (bad | decoder.padding | partial))):
                         m.d.sync += failed.eq(1)
                     with m.Else():
                         m.d.comb += self.host_write.eq(w.wstrb.any())
                     advance()
+                    with m.If(left == 0):
+                        m.next = "ANSWER"
+
+            with m.State("MERGE"):
+                m.d.comb += [self.request.eq(1), self.host_strobe.eq(-1)]
+                for n in range(LINE_WORDS):
+                    with m.If(decoder.word != n):
+                        m.d.comb += self.host_data.word_select(n, 32).eq(self.host_q.word_select(n, 32))
+                m.d.sync += wait.eq(wait - 1)
+                with m.If(wait == 0):
+                    m.d.comb += [self.w.ready.eq(1), self.host_write.eq(1)]
+                    advance()
+                    m.next = "WRITE"
                     with m.If(left == 0):
                         m.next = "ANSWER"
 

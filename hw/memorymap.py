@@ -71,7 +71,8 @@ class Space(IntEnum):
 class SpaceInfo:
     """One space: words of an entry, whether every tile has its own, whether single bytes can be written.
 
-    `depth` is a number of entries or the name of the `HardwareConfig` field that holds it.
+    `depth` is a number of entries or the name of the `HardwareConfig` field that holds it. `whole` says
+    that the core only writes all words of an entry at once; the window reads the others first.
     """
 
     space: Space
@@ -79,6 +80,7 @@ class SpaceInfo:
     words: int
     per_tile: bool = False
     bytewise: bool = False
+    whole: bool = False
 
     def entries(self, config: HardwareConfig) -> int:
         """Entries of the space in a device of this configuration (of one tile when `per_tile`)."""
@@ -101,7 +103,7 @@ SPACE_TABLE: dict[Space, SpaceInfo] = {
         SpaceInfo(Space.SCALARS, SCALARS, 1),
         SpaceInfo(Space.REGISTERS, REGISTERS, 1),
         SpaceInfo(Space.MICROCODE, "microcode", LINE_WORDS),
-        SpaceInfo(Space.TABLES, TABLE_ENTRIES, 3),
+        SpaceInfo(Space.TABLES, TABLE_ENTRIES, 3, whole=True),
         SpaceInfo(Space.FUNCTIONS, FUNCTIONS, 4),
     )
 }
