@@ -16,20 +16,11 @@ from hw import columns as col
 from hw.config import BLOCK
 from hw.isa import A, B, C, D, Reduce, RowFormat
 from hw.jit import njit
+from sim.kernels_block import find_key, greatest_key, quantize_at, segment_sums, sum_lanes
 from sim.kernels_check import PASS_WORDS
-from sim.numerics import (
-    KV_RANGE,
-    OPERAND_RANGE,
-    add,
-    block_exponent,
-    canonical,
-    evaluate,
-    half_to_float,
-    order_key,
-    power_exponent,
-    quantize_into,
-    tree_sum,
-)
+from sim.kernels_function import evaluate_buffer
+from sim.kernels_move import LANES, move_word
+from sim.numerics import KV_RANGE, OPERAND_RANGE, add, canonical, half_to_float, order_key, power_exponent
 
 __all__ = ["Buffers", "Lanes", "buffers", "run_vector"]
 
@@ -90,22 +81,33 @@ def _load(memory, base, step_o, step_i, o0, outer, inner, out):
     n = 0
     for o in range(o0, o0 + outer):
         at = base + o * step_o
-        for _ in range(inner):
-            for t in range(tiles):
-                out[n + t] = memory[at, t]
-            at += step_i
-            n += tiles
+        if tiles == LANES:
+            for _ in range(inner):
+                move_word(out, n, memory, at * LANES)
+                at += step_i
+                n += LANES
+        else:
+            for _ in range(inner):
+                for t in range(tiles):
+                    out[n + t] = memory[at, t]
+                at += step_i
+                n += tiles
+
+
+@njit
+def _fill(out, first, end, value):
+    for n in range(first, end):
+        out[n] = value
 
 
 @njit
 def _load_scalar(scalars, base, step_o, o0, outer, length, out):
     """Scalar ``base + o*step_o`` for all `length` elements of o."""
-    n = 0
-    for o in range(o0, o0 + outer):
-        value = scalars[base + o * step_o]
-        for k in range(n, n + length):
-            out[k] = value
-        n += length
+    if step_o == 0:
+        _fill(out, 0, outer * length, scalars[base])
+        return
+    for o in range(outer):
+        _fill(out, o * length, (o + 1) * length, scalars[base + (o0 + o) * step_o])
 
 
 @njit
@@ -189,6 +191,10 @@ def _load_other(lanes, f, is_x, is_y, scalar, scalar_o, shift, o0, outer, inner,
         _load_side(lanes.row_buffer, f, shift, o0, outer, inner, out)
 
 
+# Each stage that works in place has its own function: where the compiler must fear that two buffers overlap, it makes
+# scalar code.
+
+
 @njit
 def _product(a, b, out):
     for n in range(len(out)):
@@ -197,27 +203,45 @@ def _product(a, b, out):
 
 
 @njit
-def _clean(a, out):
-    """A product with one."""
+def _square(a, out):
     for n in range(len(out)):
-        out[n] = _NAN if a[n] != a[n] else a[n]
+        value = np.float32(a[n] * a[n])
+        out[n] = _NAN if value != value else value
 
 
 @njit
-def _sum(a, c, negate, out):
-    sign = np.float32(-1.0) if negate else np.float32(1.0)
+def _clean(a, out):
+    """A product with one."""
     for n in range(len(out)):
-        value = np.float32(a[n] + np.float32(sign * c[n]))
+        value = a[n]
         out[n] = _NAN if value != value else value
+
+
+@njit
+def _add_to(values, c, negate):
+    sign = np.float32(-1.0) if negate else np.float32(1.0)
+    for n in range(len(values)):
+        value = np.float32(values[n] + np.float32(sign * c[n]))
+        values[n] = _NAN if value != value else value
+
+
+@njit
+def _absolute(a, out):
+    for n in range(len(out)):
+        out[n] = abs(a[n])
+
+
+@njit
+def _copy(a, out):
+    for n in range(len(out)):
+        out[n] = a[n]
 
 
 @njit
 def _function(lanes, index, values):
     kind, base, segments, domain, lo, hi = lanes.descriptors[index]
     low, high = np.uint32(lo).view(np.float32), np.uint32(hi).view(np.float32)
-    c0, c1, c2 = lanes.coefficients[0], lanes.coefficients[1], lanes.coefficients[2]
-    for n in range(len(values)):
-        values[n] = evaluate(values[n], kind, base, segments, domain, low, high, c0, c1, c2)
+    evaluate_buffer(values, kind, base, segments, domain, low, high, lanes.coefficients)
 
 
 @njit
@@ -237,13 +261,16 @@ def _write(scratch, f, o0, outer, inner, values):
     n = 0
     for o in range(o0, o0 + outer):
         at = f[col.V_W_WORD] + o * f[col.V_W_O]
+        step = f[col.V_W_I]
         for _ in range(inner):
             if only >= 0:
                 scratch[at, only] = values[n + only]
+            elif tiles == LANES:
+                move_word(scratch, at * LANES, values, n)
             else:
                 for t in range(tiles):
                     scratch[at, t] = values[n + t]
-            at += f[col.V_W_I]
+            at += step
             n += tiles
 
 
@@ -253,17 +280,16 @@ def _quantize(lanes, f, o0, outer, inner, values, flags):
     narrow = f[col.V_NARROW] != 0
     bits = int64(8) if narrow else int64(lanes.activation_bits)
     lowest, highest = KV_RANGE if narrow else OPERAND_RANGE
+    given = f[col.V_GIVEN] != 0
     n = 0
     for o in range(o0, o0 + outer):
         block = f[col.V_BLOCK] + o * f[col.V_BLOCK_O]
+        e = int64(0)
+        if given:
+            e = power_exponent(lanes.scalars[f[col.V_SCALE] + o * f[col.V_SCALE_O]])
         for _ in range(blocks):
-            x = values[n:n + BLOCK]
-            if f[col.V_GIVEN] != 0:
-                e = power_exponent(lanes.scalars[f[col.V_SCALE] + o * f[col.V_SCALE_O]])
-            else:
-                e = block_exponent(x, bits, lowest, highest)
-            total, nonfinite = quantize_into(x, e, bits, lanes.operand_q[block])
-            lanes.operand_e[block] = e
+            found, total, nonfinite = quantize_at(values, n, given, e, bits, lowest, highest, lanes.operand_q[block])
+            lanes.operand_e[block] = found
             lanes.operand_sum[block] = total
             flags[0] += nonfinite
             block += 1
@@ -271,43 +297,74 @@ def _quantize(lanes, f, o0, outer, inner, values, flags):
 
 
 @njit
-def _reduce(lanes, f, work, o0, outer, inner, values):
-    """Reductions; `values` has what takes no part replaced as `sim.numerics` says (-0 in a sum, NaN in a maximum)."""
+def _begin(work):
+    work.partial[:] = np.float32(-0.0)
+    work.best[0] = -np.inf
+    work.place[:] = 0
+
+
+@njit
+def _reduce_sum(lanes, f, work, o0, outer, inner, sums):
+    """Sums, from those of the single words."""
+    for o in range(outer):
+        if f[col.V_REDUCE_INIT] != 0:
+            _begin(work)
+        work.place[0] = segment_sums(sums, o * inner, inner, work.partial, work.place[0])
+        if f[col.V_REDUCE_EMIT] != 0:
+            p = work.partial
+            lanes.scalars[f[col.V_R_DEST] + (o0 + o) * f[col.V_R_DEST_O]] = add(add(p[0], p[1]), add(p[2], p[3]))
+
+
+@njit
+def _reduce_best(lanes, f, work, o0, outer, inner, values):
+    """Maxima and their places; what takes no part is NaN."""
+    tiles = lanes.scratch.shape[1]
+    length = inner * tiles
+    argmax = f[col.V_REDUCE] == _ARGMAX
+    for o in range(outer):
+        if f[col.V_REDUCE_INIT] != 0:
+            _begin(work)
+        key = greatest_key(values, o * length, (o + 1) * length)
+        if key > order_key(work.best[0]):
+            at = find_key(values, o * length, key)
+            work.best[0] = values[at]
+            work.place[1] = f[col.V_INDEX] * tiles + at - o * length
+        if f[col.V_REDUCE_EMIT] != 0:
+            at = f[col.V_R_DEST] + (o0 + o) * f[col.V_R_DEST_O] * (2 if argmax else 1)
+            lanes.scalars[at] = work.best[0]
+            if argmax:
+                lanes.scalars[at + 1] = np.uint32(work.place[1]).view(np.float32)
+
+
+@njit
+def _reduce_take(lanes, f, o0, outer, inner, values):
+    """Lane 0 of the last words."""
+    length = inner * lanes.scratch.shape[1]
+    if f[col.V_REDUCE_EMIT] != 0:
+        for o in range(outer):
+            value = values[(o + 1) * length - lanes.scratch.shape[1]]
+            lanes.scalars[f[col.V_R_DEST] + (o0 + o) * f[col.V_R_DEST_O]] = canonical(value)
+
+
+@njit
+def _reduce(lanes, f, work, o0, outer, inner, values, one, two):
+    """Reductions of `values`, masked elements already +0; `one` and `two` are free buffers."""
     tiles = lanes.scratch.shape[1]
     kind = f[col.V_REDUCE]
-    n = 0
-    for o in range(o0, o0 + outer):
-        if f[col.V_REDUCE_INIT] != 0:
-            work.partial[:] = np.float32(-0.0)
-            work.best[0] = -np.inf
-            work.place[:] = 0
-        for i in range(inner):
-            word = values[n:n + tiles]
-            if kind == _SUM:
-                slot = work.place[0] & 3
-                work.partial[slot] = add(work.partial[slot], tree_sum(word))
-                work.place[0] += 1
-            elif kind != _TAKE:
-                key = order_key(work.best[0])
-                for t in range(tiles):
-                    if word[t] == word[t] and order_key(word[t]) > key:
-                        key = order_key(word[t])
-                        work.best[0] = word[t]
-                        work.place[1] = (f[col.V_INDEX] + i) * tiles + t
-            n += tiles
-        if f[col.V_REDUCE_EMIT] == 0:
-            continue
-        if kind == _SUM:
-            p = work.partial
-            lanes.scalars[f[col.V_R_DEST] + o * f[col.V_R_DEST_O]] = add(add(p[0], p[1]), add(p[2], p[3]))
-        elif kind == _MAX:
-            lanes.scalars[f[col.V_R_DEST] + o * f[col.V_R_DEST_O]] = work.best[0]
-        elif kind == _ARGMAX:
-            at = f[col.V_R_DEST] + 2 * o * f[col.V_R_DEST_O]
-            lanes.scalars[at] = work.best[0]
-            lanes.scalars[at + 1] = np.uint32(work.place[1]).view(np.float32)
-        else:
-            lanes.scalars[f[col.V_R_DEST] + o * f[col.V_R_DEST_O]] = canonical(values[n - tiles])
+    if f[col.V_ABSOLUTE] != 0:
+        _absolute(values, one)
+        values, one = one, values
+    if f[col.V_MASK] != 0 and kind != _TAKE:
+        if f[col.V_ABSOLUTE] == 0:
+            _copy(values, one)
+            values, one = one, values
+        _mask(f, outer, inner, tiles, values, np.float32(-0.0) if kind == _SUM else _NAN)
+    if kind == _SUM:
+        _reduce_sum(lanes, f, work, o0, outer, inner, sum_lanes(values, outer * inner, tiles, one, two))
+    elif kind == _TAKE:
+        _reduce_take(lanes, f, o0, outer, inner, values)
+    else:
+        _reduce_best(lanes, f, work, o0, outer, inner, values)
 
 
 @njit
@@ -323,7 +380,7 @@ def _pass(lanes, f, work, o0, outer):
     if b == _B_ONE:
         _clean(a, e)
     elif b == _B_A:
-        _product(a, a, e)
+        _square(a, e)
     else:
         _load_other(lanes, f, b == _B_X, b == _B_Y, f[col.V_P] if b == _B_S else -1, f[col.V_P_O], 0, o0, outer,
                     inner, other)
@@ -331,10 +388,10 @@ def _pass(lanes, f, work, o0, outer):
     if c != _C_ZERO:
         _load_other(lanes, f, c == _C_X, c == _C_Y, f[col.V_Q] if c == _C_S else -1, f[col.V_Q_O], 16, o0, outer,
                     inner, other)
-        _sum(e, other, f[col.V_C_NEGATE] != 0, e)
+        _add_to(e, other, f[col.V_C_NEGATE] != 0)
     elif f[col.V_C_NEGATE] != 0:
-        other[:] = np.float32(-0.0)
-        _sum(e, other, True, e)
+        _fill(other, 0, size, np.float32(-0.0))
+        _add_to(e, other, True)
     if f[col.V_FUNCTION] != 0:
         _function(lanes, f[col.V_FUNCTION], e)
     late = e
@@ -343,7 +400,7 @@ def _pass(lanes, f, work, o0, outer):
         if d == _D_A:
             _product(e, a, r)
         elif d == _D_E:
-            _product(e, e, r)
+            _square(e, r)
         else:
             _load_other(lanes, f, d == _D_X, d == _D_Y, f[col.V_R], f[col.V_R_O], 0, o0, outer, inner, other)
             _product(e, other, r)
@@ -358,17 +415,10 @@ def _pass(lanes, f, work, o0, outer):
     if f[col.V_QUANTIZE] != 0:
         chosen = e if f[col.V_QUANTIZE_EARLY] != 0 else late
         _quantize(lanes, f, o0, outer, inner, chosen, work.flags)
-    kind = f[col.V_REDUCE]
-    if kind != _NO_REDUCE:
+    if f[col.V_REDUCE] != _NO_REDUCE:
+        # Everything is written: all buffers but the chosen one are free.
         chosen = e if f[col.V_REDUCE_EARLY] != 0 else late
-        if f[col.V_ABSOLUTE] != 0:
-            for n in range(size):
-                other[n] = abs(chosen[n])
-        else:
-            other[:] = chosen
-        if masked and kind != _TAKE:
-            _mask(f, outer, inner, tiles, other, np.float32(-0.0) if kind == _SUM else _NAN)
-        _reduce(lanes, f, work, o0, outer, inner, other)
+        _reduce(lanes, f, work, o0, outer, inner, chosen, a, other)
 
 
 @njit
