@@ -8,7 +8,6 @@ from bench.measure import arguments, peak_megabytes, record
 from compiler.compile import compile_model
 from hw.config import preset
 from hw.image import load, save
-from runtime import transport_model  # noqa: F401  registers the device
 from runtime.device import Device
 from runtime.fetch import fetch
 

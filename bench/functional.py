@@ -14,7 +14,6 @@ from typing import Any
 from bench.measure import arguments, on_one_core, peak_megabytes, record
 from compiler.compile import compile_model
 from hw.config import preset
-from runtime import transport_model  # noqa: F401  registers the device
 from runtime.device import Device
 from runtime.fetch import fetch
 from runtime.roofline import share_of_bound

@@ -5,7 +5,6 @@ from time import perf_counter, process_time
 from bench.measure import arguments, on_one_core, peak_megabytes, record
 from compiler.compile import compile_model
 from hw.config import preset
-from runtime import transport_rtl  # noqa: F401  registers the device
 from runtime.device import Device
 from runtime.fetch import fetch
 from runtime.session import Session

@@ -15,7 +15,6 @@ from typer.core import TyperGroup
 
 from hw.config import HardwareConfig
 from hw.errors import WordlineError
-from runtime import transport_model  # noqa: F401  registers the device
 from runtime.device import Device
 
 __all__ = [
