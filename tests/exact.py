@@ -30,22 +30,22 @@ def random_pairs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     def of_exponent(field: np.ndarray) -> np.ndarray:
         return (words() & 0x807F_FFFF) | (field.astype(np.uint32) << 23)
 
-    a = [words(), words(), None, None]
-    b = [words(), None, None, None]
+    pairs = [(words(), words())]
     # Close exponents: cancellation, and every distance of the aligning shift.
-    b[1] = of_exponent(np.clip((a[1] >> 23 & 255).astype(int) + rng.integers(-28, 29, count), 0, 255))
+    a = words()
+    field = (a >> 23 & 255).astype(np.int64)
+    pairs.append((a, of_exponent(np.clip(field + rng.integers(-28, 29, count), 0, 255))))
     # Near ties: few significant bits at both ends of the significand.
     few = np.array([0, 1, 2, 3, 0x400000, 0x400001, 0x600000, 0x7FFFFF, 0x7FFFFE, 0x3FFFFF], np.uint32)
     field = rng.integers(1, 255, count)
-    a[2] = (of_exponent(field) & 0xFF80_0000) | rng.choice(few, count)
-    field = np.clip(field + rng.integers(-26, 27, count), 0, 254)
-    b[2] = (of_exponent(field) & 0xFF80_0000) | rng.choice(few, count)
+    near = np.clip(field + rng.integers(-26, 27, count), 0, 254)
+    pairs.append(((of_exponent(field) & 0xFF80_0000) | rng.choice(few, count),
+                  (of_exponent(near) & 0xFF80_0000) | rng.choice(few, count)))
     # Products around the smallest normal and the smallest subnormal, sums of subnormals.
     field = rng.integers(0, 128, count)
-    a[3] = of_exponent(field)
-    b[3] = of_exponent(np.clip(rng.integers(100, 130, count) - field, 0, 255))
-    order = rng.integers(0, 2, 4 * count).astype(bool)  # which operand is which must not matter
-    x, y = np.concatenate(a), np.concatenate(b)
+    pairs.append((of_exponent(field), of_exponent(np.clip(rng.integers(100, 130, count) - field, 0, 255))))
+    x, y = (np.concatenate(side) for side in zip(*pairs, strict=True))
+    order = rng.integers(0, 2, x.size).astype(bool)  # which operand is which must not matter
     return np.where(order, x, y), np.where(order, y, x)
 
 
