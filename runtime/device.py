@@ -10,13 +10,13 @@ import numpy as np
 from hw.config import HardwareConfig
 from hw.image import Entry, Image
 from hw.memorymap import ARGUMENTS, SPACE_TABLE, Space
-from runtime import transport_model
+from runtime import transport_model, transport_rtl
 from runtime.resident import KvCache, ResidentModel
 from runtime.transport import Command, Completion, DeviceError, Identity, Transport, open_transport
 
 __all__ = ["CHUNK_CYCLES", "Device", "TIMEOUT_CYCLES", "TRANSPORTS"]
 
-TRANSPORTS = (transport_model,)
+TRANSPORTS = (transport_model, transport_rtl)
 """Modules whose import registers the devices that come with the project."""
 
 CHUNK_CYCLES = 50_000
