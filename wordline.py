@@ -204,9 +204,9 @@ def demo(
     say(f"[bold]3[/] chat on the functional model: {prompt}")
     with opened("model:", image.config) as right:
         chatted = cli_device.chatted(right, image, prompt, tokens, quiet=as_json)
-        say(f"[bold]4[/] the first {rtl_tokens} tokens again, on the Verilog, the whole state compared")
-        with opened("rtl:", image.config) as judged:
-            facts = cli_device.together(right, judged, image, prompt, rtl_tokens)
+    say(f"[bold]4[/] the first {rtl_tokens} tokens again, on the Verilog, the whole state compared")
+    with opened("model:", image.config) as right, opened("rtl:", image.config) as judged:
+        facts = cli_device.together(right, judged, image, prompt, rtl_tokens)
     emit({"model": model, "configuration": config, "compile": compiled, "chat": chatted, "lockstep": facts},
          as_json, _show_demo)
     if not facts["identical"]:

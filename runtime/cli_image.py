@@ -20,7 +20,8 @@ def describe(image: Image) -> dict[str, Any]:
     return {
         "model": image.model,
         "configuration": {**c.to_json(), "fingerprint": c.fingerprint},
-        "used": {"rows": len(image.array), "scratch": len(image.scratch), "microcode": len(image.microcode)},
+        "used": {"rows": image.report["rows"], "scratch": image.report["scratch"],
+                 "microcode": len(image.microcode)},
         "entries": {name: {"address": e.address, "arguments": list(e.arguments), "context": e.context}
                     for name, e in image.entries.items()},
         "kv": {"slots": image.kv.slots, "context": image.kv.context},
@@ -47,7 +48,7 @@ def show(facts: dict[str, Any]) -> None:
         entries.add_row(name, str(e["address"]), f"{e['context']:,}", ", ".join(e["arguments"]))
     out.print(entries)
     for name, value in facts["report"].items():
-        if not isinstance(value, dict | list):
+        if name not in (*facts["used"], "instructions") and not isinstance(value, dict | list):
             shown_value = f"{value:,}" if isinstance(value, int | float) else str(value)
             out.print(f"{name}: {shown_value}", markup=False)
 
