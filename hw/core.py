@@ -15,7 +15,7 @@ Reset stops everything and keeps the memories.
 """
 
 from amaranth import Array as Choice
-from amaranth import C, Cat, ClockSignal, Instance, Module, Mux, ResetSignal, Signal
+from amaranth import C, Cat, ClockDomain, ClockSignal, DomainRenamer, Instance, Module, Mux, ResetSignal, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -34,6 +34,7 @@ from hw.reducer import Reducer
 from hw.scalars import Scalars
 from hw.sequencer import ARGUMENTS, Sequencer
 from hw.tile import LANE_CONTROLS, MATRIX_CONTROLS, tile_ports
+from hw.timing import latencies
 from hw.vector import Vector
 
 __all__ = ["Core"]
@@ -85,11 +86,14 @@ class Core(wiring.Component):
         m.submodules.vector = vector = Vector(config)
         m.submodules.operands = operands = Operands(config)
         m.submodules.scalars = scalars = Scalars()
-        m.submodules.quantizer = quantizer = Quantizer(tiles=config.tiles, bits=config.activation_bits,
-                                                       address_width=len(operands.address))
-        m.submodules.reducer = reducer = Reducer(tiles=config.tiles)
+        quantizer = Quantizer(tiles=config.tiles, bits=config.activation_bits,
+                              address_width=len(operands.address))
+        reducer = Reducer(tiles=config.tiles)
+        m.submodules.quantizer = DomainRenamer("lane")(quantizer)
+        m.submodules.reducer = DomainRenamer("lane")(reducer)
 
         host, late_host = self._host_request(m)
+        self._lane_clock(m, vector.step, host, late_host)
         tiles = self._tiles(m, word, operands, scalars, host)
         self._command(m, sequencer, matrix, vector, quantizer)
         self._matrix_stages(m, word, matrix.step, operands, host)
@@ -216,8 +220,8 @@ class Core(wiring.Component):
                 m.d.comb += first["result"].neutral.eq(CANONICAL_NAN >> 21)
         for name, stage in (("select", stages.SELECT), ("factor", stages.FACTOR), ("last", stages.LAST),
                             ("result", stages.RESULT)):
-            m.d.sync += word[name].eq(delay(m, first[name], stage - 1, name))
-        late = delay(m, late, stages.RESULT, "late")
+            m.d.lane += word[name].eq(delay(m, first[name], stage - 1, name, "lane"))
+        late = delay(m, late, stages.RESULT, "late", "lane")
 
         m.d.comb += [
             scalars.address[0].eq(Mux(host.read, host.address, step.p)),
@@ -225,9 +229,10 @@ class Core(wiring.Component):
             scalars.address[2].eq(step.r),
             scalars.address[3].eq(step.scale),
         ]
-        self._functions(m, word["apply"], delay(m, step.function, stages.FUNCTION - 1, "function_number"), host)
+        self._functions(m, word["apply"], delay(m, step.function, stages.FUNCTION - 1, "function_number", "lane"), host)
 
-        exponent = delay(m, scalars.q[3][23:31], stages.RESULT - stages.SELECT, "given_exponent")
+        exponent = delay(m, scalars.q[3][23:31], stages.RESULT - stages.SELECT, "given_exponent",
+                         "lane")
         m.d.comb += [
             quantizer.valid.eq(late.quantize),
             quantizer.first.eq(late.first),
@@ -259,7 +264,7 @@ class Core(wiring.Component):
     def _functions(self, m, apply, number, host):
         """The function table: one descriptor a word, read a stage before it is used."""
         m.submodules.functions = memory = Memory(shape=96, depth=FUNCTIONS, init=[])
-        write, read = memory.write_port(granularity=32), memory.read_port()
+        write, read = memory.write_port(granularity=32), memory.read_port(domain="lane")
         self._function_q = read.data
         chosen = host.write & (host.space == Space.FUNCTIONS)
         m.d.comb += [
@@ -274,6 +279,28 @@ class Core(wiring.Component):
                 offset = 32 if name == "lo" else 64
             m.d.comb += apply[name].eq(read.data[offset:offset + width])
             offset += width
+
+    def _lane_clock(self, m, step, host, later):
+        """Domain ``lane``: the clock of all that follows a vector step, until its last result is written."""
+        m.domains.lane = lane = ClockDomain(local=True)
+        distances = latencies(self.config)
+        awake = step.valid | ResetSignal() | self._first.read | self._first.write | host.read | host.write
+        for name, gap, again in (("results", distances.vector_done, step.valid),
+                                 ("scalars", distances.scalar_write, step.valid & step.reduces)):
+            # One cycle more than it takes, in which what was written is forgotten.
+            left = Signal(range(gap + 2), name=f"{name}_left")
+            with m.If(again):
+                m.d.sync += left.eq(gap + 1)
+            with m.Elif(left != 0):
+                m.d.sync += left.eq(left - 1)
+            awake |= left != 0
+        for fact in later:
+            awake |= fact.read
+        m.submodules.gate = Instance("wordline_gate", i_clk=ClockSignal(), i_enable=awake, o_gated=lane.clk)
+        # With a reset of its own clock, nothing behind the lane's registers depends on the other clock.
+        m.domains.lane_reset = reset = ClockDomain(local=True, reset_less=True)
+        m.d.comb += reset.clk.eq(lane.clk)
+        m.d.lane_reset += lane.rst.eq(ResetSignal())
 
     # Tiles --------------------------------------------------------------------------------------------------------
 
@@ -291,7 +318,8 @@ class Core(wiring.Component):
                 "p": scalars.q[0], "q": scalars.q[1], "r": scalars.q[2],
             }
             m.submodules[f"tile_{n}"] = Instance(
-                "tile", i_clk=ClockSignal(), i_rst=ResetSignal(),
+                "tile", i_clk=ClockSignal(), i_rst=ResetSignal(), i_lane_clk=ClockSignal("lane"),
+                i_lane_rst=ResetSignal("lane"),
                 **{f"i_{name}": value for name, value in inputs.items()},
                 **{f"o_{name}": value for name, value in outputs.items()})
             tiles.append(outputs)
@@ -346,16 +374,17 @@ class Core(wiring.Component):
                 acc_write.even.eq(written[Space.ACCUMULATORS] & ~first.address[0]),
                 acc_write.odd.eq(written[Space.ACCUMULATORS] & first.address[0]),
                 acc_write.pair.eq(first.address[1:]), acc_write.host.eq(1), acc_write.tile.eq(first.tile),
-
+            ]
+            m.d.lane += [
                 result.write.eq(written[Space.SCRATCH]), result.one.eq(1), result.tile.eq(first.tile),
                 result.word.eq(first.address), result.host.eq(1),
             ]
-        m.d.sync += [
+        m.d.lane += [
             tables.write.eq(written[Space.TABLES]),
             tables.read.eq(first.read & (first.space == Space.TABLES)),
         ]
         with m.If(written[Space.TABLES] | (first.read & (first.space == Space.TABLES))):
-            m.d.sync += [
+            m.d.lane += [
                 tables.entry.eq(first.address),
                 tables.data.eq(Cat(first.data[32 * n:32 * n + width] for n, width in enumerate(TABLE_FIELDS))),
             ]
@@ -363,6 +392,8 @@ class Core(wiring.Component):
             m.d.sync += [
                 word["row"].take.eq(1), word["row"].buffer.eq(host.space == Space.ROW_BUFFER),
                 word["row"].one.eq(1), word["row"].tile.eq(host.tile),
+            ]
+            m.d.lane += [
                 word["select"].a.eq(Mux(host.space == Space.SCRATCH, A.X, A.ACC)),
                 word["select"].odd.eq(host.address[0]),
             ]

@@ -6,13 +6,13 @@ from amaranth.lib import data
 __all__ = ["delay"]
 
 
-def delay(m: Module, value, cycles: int, name: str):
+def delay(m: Module, value, cycles: int, name: str, domain: str = "sync"):
     """The value some clocks later, of the same layout; `name` names the registers."""
     for n in range(1, cycles + 1):
         if isinstance(value, data.View):
             later = Signal(value.shape(), name=f"{name}_{n}")
         else:
             later = Signal(Value.cast(value).shape(), name=f"{name}_{n}")
-        m.d.sync += later.eq(value)
+        m.d[domain] += later.eq(value)
         value = later
     return value

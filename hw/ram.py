@@ -5,7 +5,7 @@ have the same semantics (synchronous read of the old content, byte enables), sta
 synthesized. Their storage is called ``storage`` and is visible to a simulation harness, which loads a model by copying.
 """
 
-from amaranth import Cat, ClockSignal, Instance, Signal
+from amaranth import C, ClockSignal, Instance, Signal
 from amaranth.utils import bits_for
 
 __all__ = ["Array", "Ram", "VERILOG"]
@@ -52,53 +52,78 @@ module wordline_array #(
 `endif
 endmodule
 
-// READS read ports and one write port. With THROUGH, a read sees the write of the same edge.
+// One write port and two read ports, each with its clock: all are `clk`, or it with edges left out. With THROUGH, a
+// read sees the write of the same edge.
 module wordline_ram #(
     parameter WIDTH = 32,
     parameter DEPTH = 1024,
     parameter ADDRESS = 10,
-    parameter READS = 1,
     parameter STROBES = 1,
     parameter THROUGH = 0
 ) (
     input wire clk,
-    input wire [READS-1:0] read,
-    input wire [READS*ADDRESS-1:0] read_address,
-    output reg [READS*WIDTH-1:0] q,
     input wire write,
     input wire [STROBES-1:0] strobe,
     input wire [ADDRESS-1:0] write_address,
-    input wire [WIDTH-1:0] data
+    input wire [WIDTH-1:0] data,
+    input wire clk_0,
+    input wire read_0,
+    input wire [ADDRESS-1:0] address_0,
+    output reg [WIDTH-1:0] q_0,
+    input wire clk_1,
+    input wire read_1,
+    input wire [ADDRESS-1:0] address_1,
+    output reg [WIDTH-1:0] q_1
 );
     localparam GRAIN = WIDTH / STROBES;
     reg [WIDTH-1:0] storage [0:DEPTH-1] /*verilator public_flat_rw*/;
     integer n;
     initial begin
         for (n = 0; n < DEPTH; n = n + 1) storage[n] = {WIDTH{1'b0}};
-        q = {READS*WIDTH{1'b0}};
+        q_0 = {WIDTH{1'b0}};
+        q_1 = {WIDTH{1'b0}};
     end
 
-    genvar port;
     generate
-        for (port = 0; port < READS; port = port + 1) begin : reads
-            wire [ADDRESS-1:0] address = read_address[port*ADDRESS +: ADDRESS];
-            if (THROUGH) begin : through
-                always @(posedge clk)
-                    if (read[port])
-                        q[port*WIDTH +: WIDTH] <= write && write_address == address ? data : storage[address];
-            end else begin : old
-                always @(posedge clk) if (read[port]) q[port*WIDTH +: WIDTH] <= storage[address];
-            end
+        if (THROUGH != 0) begin : through
+            always @(posedge clk_0) if (read_0) q_0 <= write && write_address == address_0 ? data : storage[address_0];
+            always @(posedge clk_1) if (read_1) q_1 <= write && write_address == address_1 ? data : storage[address_1];
+        end else begin : old
+            always @(posedge clk_0) if (read_0) q_0 <= storage[address_0];
+            always @(posedge clk_1) if (read_1) q_1 <= storage[address_1];
         end
         if (STROBES == 1) begin : whole
             always @(posedge clk) if (write) storage[write_address] <= data;
         end else begin : parts
+`ifdef VERILATOR
+            reg [WIDTH-1:0] mask;
+            always @* for (n = 0; n < STROBES; n = n + 1) mask[GRAIN*n +: GRAIN] = {GRAIN{strobe[n]}};
+            always @(posedge clk)
+                if (write) storage[write_address] <= (storage[write_address] & ~mask) | (data & mask);
+`else
             always @(posedge clk)
                 if (write)
                     for (n = 0; n < STROBES; n = n + 1)
                         if (strobe[n]) storage[write_address][GRAIN*n +: GRAIN] <= data[GRAIN*n +: GRAIN];
+`endif
         end
     endgenerate
+endmodule
+
+// The clock of a part that sleeps: edges of `clk` at which `enable` is low are left out. That changes no result, so a
+// device without clock gates lets them through; a simulator saves the work.
+module wordline_gate (
+    input wire clk,
+    input wire enable,
+    output wire gated
+);
+`ifdef VERILATOR
+    reg open = 1'b0;
+    always @(negedge clk) open <= enable;
+    assign gated = clk & open;
+`else
+    assign gated = clk;
+`endif
 endmodule
 """
 
@@ -129,7 +154,7 @@ class Array:
 
 
 class Ram:
-    """A memory with some read ports and one write port. Add it to a module with ``m.submodules.name = ram.instance``.
+    """A memory with one or two read ports and a write port. Add `instance` to a module.
 
     Timing: a word stands on ``q`` in the cycle after its `read` and stays until the next read of that port.
 
@@ -137,26 +162,35 @@ class Ram:
     ----------
     width, depth : int
         Bits of a word; words.
-    reads : int
-        Read ports.
     strobes : int
         Equal parts of a word that can be written alone.
     through : bool
         A read sees the write of the same cycle.
+    domain : str
+        Clock domain of the write port.
+    reads : tuple of str
+        Clock domains of the read ports.
     """
 
-    def __init__(self, *, width: int, depth: int, reads: int = 1, strobes: int = 1, through: bool = False,
-                 name: str = "ram") -> None:
+    def __init__(self, *, width: int, depth: int, strobes: int = 1, through: bool = False, name: str = "ram",
+                 domain: str = "sync", reads: tuple[str, ...] = ("sync",)) -> None:
         address = bits_for(max(1, depth - 1))
-        self.read = [Signal(name=f"{name}_read_{n}") for n in range(reads)]
-        self.read_address = [Signal(address, name=f"{name}_address_{n}") for n in range(reads)]
-        self.q = [Signal(width, name=f"{name}_q_{n}") for n in range(reads)]
+        self.read = [Signal(name=f"{name}_read_{n}") for n in range(len(reads))]
+        self.read_address = [Signal(address, name=f"{name}_address_{n}") for n in range(len(reads))]
+        self.q = [Signal(width, name=f"{name}_q_{n}") for n in range(len(reads))]
         self.write = Signal(name=f"{name}_write")
         self.strobe = Signal(strobes, init=-1 % (1 << strobes), name=f"{name}_strobe")
         self.write_address = Signal(address, name=f"{name}_write_address")
         self.data = Signal(width, name=f"{name}_data")
+        ports = {}
+        for n in (0, 1):
+            used = n < len(reads)
+            ports |= {f"i_clk_{n}": ClockSignal(reads[n]) if used else C(0, 1),
+                      f"i_read_{n}": self.read[n] if used else C(0, 1),
+                      f"i_address_{n}": self.read_address[n] if used else C(0, address)}
+            if used:
+                ports[f"o_q_{n}"] = self.q[n]
         self.instance = Instance(
-            "wordline_ram", p_WIDTH=width, p_DEPTH=depth, p_ADDRESS=address, p_READS=reads, p_STROBES=strobes,
-            p_THROUGH=int(through), i_clk=ClockSignal(), i_read=Cat(self.read),
-            i_read_address=Cat(self.read_address), o_q=Cat(self.q), i_write=self.write, i_strobe=self.strobe,
-            i_write_address=self.write_address, i_data=self.data)
+            "wordline_ram", p_WIDTH=width, p_DEPTH=depth, p_ADDRESS=address, p_STROBES=strobes,
+            p_THROUGH=int(through), i_clk=ClockSignal(domain), i_write=self.write, i_strobe=self.strobe,
+            i_write_address=self.write_address, i_data=self.data, **ports)

@@ -17,7 +17,7 @@ READS = 4
 class Scalars(wiring.Component):
     """Scalar registers.
 
-    Timing: `q[n]` follows `address[n]` by a cycle and does not see a write of the same cycle as `address`.
+    Timing: reads have the clock domain ``lane``. `q[n]` follows `address[n]` by a cycle and does not see a write of the same cycle as `address`.
 
     Members
     -------
@@ -47,10 +47,10 @@ class Scalars(wiring.Component):
                 write.data.eq(Mux(self.both, self.index, self.data) if bank else self.data),
             ]
             for n in range(READS):
-                read = memory.read_port()
+                read = memory.read_port(domain="lane")
                 chosen = Signal(name=f"chosen_{name}_{n}")
                 m.d.comb += read.addr.eq(self.address[n][1:])
-                m.d.sync += chosen.eq(self.address[n][0] == bank)
+                m.d.lane += chosen.eq(self.address[n][0] == bank)
                 with m.If(chosen):
                     m.d.comb += self.q[n].eq(read.data)
         return m

@@ -1,6 +1,6 @@
 """A tile: array, dot unit, accumulators, row buffer, scratch and lane. All tiles do the same in the same cycle."""
 
-from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth import Cat, DomainRenamer, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -42,7 +42,8 @@ def tile_ports(config: HardwareConfig) -> dict:
 class Tile(wiring.Component):
     """One tile.
 
-    Timing: free running; every input is taken in the stage that `hw.stages` gives it.
+    Timing: free running; every input is taken in the stage that `hw.stages` gives it. What belongs to the vector engine
+    has the clock domain ``lane``, which may stop while nothing of that engine is under way.
 
     Parameters
     ----------
@@ -85,23 +86,30 @@ class Tile(wiring.Component):
 
         array = Array(width=LINE_BITS, depth=config.rows)
         m.submodules.array = array.instance
-        buffer = Ram(width=LINE_BITS, depth=config.row_buffer, strobes=LINE_WORDS, name="row_buffer")
+        buffer = Ram(width=LINE_BITS, depth=config.row_buffer, strobes=LINE_WORDS, name="row_buffer",
+                     reads=("lane",))
         m.submodules.row_buffer = buffer.instance
-        scratch = Ram(width=32, depth=config.scratch, reads=2, name="scratch")
+        scratch = Ram(width=32, depth=config.scratch, name="scratch", domain="lane", reads=("lane", "lane"))
         m.submodules.scratch = scratch.instance
         banks = []
         for name in ("even", "odd"):
-            bank = Ram(width=32, depth=config.accumulators // 2, reads=2, through=True, name=name)
+            bank = Ram(width=32, depth=config.accumulators // 2, through=True, name=name,
+                       reads=("sync", "lane"))
             m.submodules[f"accumulators_{name}"] = bank.instance
             banks.append(bank)
 
+        # Registers, so that a simulator sees no logic behind an input that could change at any time.
+        number, lane_number = Signal(5), Signal(5)
+        m.d.sync += number.eq(self.lane)
+        m.d.lane += lane_number.eq(self.lane)
+
         # ARRAY: a read, or a write of the line or of one byte of it. -----------------------------------------------
-        def chosen(word):
-            return ~word.one | (word.tile == self.lane)
+        def chosen(word, number=number):
+            return ~word.one | (word.tile == number)
 
         byte = Signal(8)
         m.d.comb += [
-            byte.eq(self.line[:8 * BLOCK].word_select((self.array.element + self.lane)[:5], 8)),
+            byte.eq(self.line[:8 * BLOCK].word_select((self.array.element + number)[:5], 8)),
             array.address.eq(self.array.address),
             array.read.eq(self.array.read),
             array.write.eq(self.array.write & chosen(self.array)),
@@ -133,7 +141,7 @@ class Tile(wiring.Component):
         ]
 
         # ACC_READ, ACC_ADD, ACC_WRITE: an accumulator of each bank. ---------------------------------------------------
-        host = self.acc_write.host & (self.acc_write.tile == self.lane)
+        host = self.acc_write.host & (self.acc_write.tile == number)
         for name, bank, write in (("even", banks[0], self.acc_write.even), ("odd", banks[1], self.acc_write.odd)):
             m.submodules[f"accumulate_{name}"] = adder = Adder()
             term = dot.term0 if name == "even" else Mux(self.acc_add.two, dot.term1, dot.term0)
@@ -151,14 +159,15 @@ class Tile(wiring.Component):
             ]
 
         # Vector side. --------------------------------------------------------------------------------------------
-        m.submodules.lane_unit = lane = Lane(config)
+        lane = Lane(config)
+        m.submodules.lane_unit = DomainRenamer("lane")(lane)
         m.d.comb += [
             *(scratch.read[n].eq(self.read.read) for n in (0, 1)),
             scratch.read_address[0].eq(self.read.x),
             scratch.read_address[1].eq(self.read.y),
             buffer.read[0].eq(self.read.read),
             buffer.read_address[0].eq(self.read.entry),
-            lane.lane.eq(self.lane),
+            lane.lane.eq(lane_number),
             lane.x.eq(scratch.q[0]),
             lane.y.eq(scratch.q[1]),
             lane.even.eq(banks[0].q[1]),
@@ -166,7 +175,7 @@ class Tile(wiring.Component):
             lane.row.eq(buffer.q[0]),
             *(getattr(lane, name).eq(getattr(self, name)) for name in ("p", "q", "r", *LANE_CONTROLS[1:])),
             *(getattr(self, name).eq(getattr(lane, name)) for name in ("a", "quantize", "reduce", "table_q")),
-            scratch.write.eq(self.result.write & chosen(self.result)),
+            scratch.write.eq(self.result.write & chosen(self.result, lane_number)),
             scratch.write_address.eq(self.result.word),
             scratch.data.eq(Mux(self.result.host, self.word, lane.write)),
         ]

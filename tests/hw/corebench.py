@@ -3,9 +3,13 @@
 import ctypes
 
 import numpy as np
+from amaranth import ClockDomain, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
 
 from hw.config import HardwareConfig
-from hw.emit import SETTINGS, core_sources
+from hw.core import Core
+from hw.emit import SETTINGS, tile_sources, verilog
 from hw.memorymap import SPACE_TABLE, Space, line_words, lines
 from hw.timing import latencies
 from sim.verilator import build_library
@@ -69,6 +73,28 @@ extern "C" void ticks(uint64_t count) { for (uint64_t n = 0; n < count; n++) tic
 """
 
 
+class _Registered(wiring.Component):
+    """The core with a registered reset, as in the whole device: a reset that could change at any time costs the
+    simulator a second pass."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        super().__init__({"clk": In(1), "rst": In(1), **core.signature.members})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.domains.sync = sync = ClockDomain(local=True)
+        m.domains.pin = pin = ClockDomain(local=True, reset_less=True)
+        reset = Signal()
+        m.d.pin += reset.eq(self.rst)
+        m.d.comb += [sync.clk.eq(self.clk), sync.rst.eq(reset), pin.clk.eq(self.clk)]
+        m.submodules.core = core = self.core
+        for name, member in core.signature.members.items():
+            ours, theirs = getattr(self, name), getattr(core, name)
+            m.d.comb += theirs.eq(ours) if member.flow == In else ours.eq(theirs)
+        return m
+
+
 class CoreBench:
     """A verilated core.
 
@@ -81,7 +107,8 @@ class CoreBench:
     def __init__(self, config: HardwareConfig) -> None:
         self.config = config
         name = f"core-{config.name}-{config.tiles}"
-        self.path = build_library(name, core_sources(config), "core", _HARNESS, SETTINGS)
+        sources = {**tile_sources(config), "top.v": verilog(_Registered(Core(config)), "top")}
+        self.path = build_library(name, sources, "top", _HARNESS, SETTINGS)
         self._library = ctypes.CDLL(str(self.path))
         self._library.run.restype = ctypes.c_uint64
         self._latency = latencies(config).host_read
