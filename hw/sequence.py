@@ -1,10 +1,12 @@
 """What the sequencer does with a microcode word: integer registers, loops, and the resolving of register sums.
 
 Compiled functions over the decoded table (`hw.isa.decode_table`), shared by the functional and the timing model.
-Registers are uint32 (16,), register 0 always zero. The loop stack is int64 (LOOPS, 2): address behind the LOOP and
-iterations still to run.
+Registers are uint32 (16,), register 0 always zero.
 """
 
+from typing import NamedTuple
+
+import numpy as np
 from numba import int64, uint32
 
 from hw import columns as col
@@ -13,6 +15,7 @@ from hw.isa import Alu, Opcode
 from hw.jit import njit
 
 __all__ = [
+    "Sequence", "sequence",
     "END_WITHOUT_LOOP", "HALT", "LOOPS", "LOOP_TOO_DEEP", "MATRIX_FIRST", "MachineError", "OFF_THE_END", "OK",
     "PROBLEMS", "RUNAWAY", "UNKNOWN_OPCODE", "VECTOR", "control", "resolve_matrix", "resolve_vector",
 ]
@@ -45,12 +48,26 @@ class MachineError(WordlineError):
     """A program that the machine cannot run: what is wrong, and at which microcode address."""
 
 
+class Sequence(NamedTuple):
+    """Working space of a walk through microcode.
+
+    `fields` int64 (COLUMNS,) are those of the current instruction, resolved. The loop stack is `stack` int64 (LOOPS, 2),
+    the address behind a LOOP and the iterations still to run, with `depth` int64 (1,) open loops.
+    """
+
+    fields: np.ndarray
+    stack: np.ndarray
+    depth: np.ndarray
+
+
+def sequence() -> Sequence:
+    """Working space for one command."""
+    return Sequence(np.zeros(col.COLUMNS, np.int64), np.zeros((LOOPS, 2), np.int64), np.zeros(1, np.int64))
+
+
 @njit
 def control(table, pc, registers, stack, depth):
-    """Execute the control word at `pc`. `depth` is int64 (1,), the number of open loops.
-
-    Returns the next address, or a negative result.
-    """
+    """Execute the control word at `pc`; the next address, or a negative result."""
     opcode = table[pc, 0]
     if opcode == _ALU:
         rd = table[pc, col.C_RD]
@@ -98,7 +115,8 @@ def control(table, pc, registers, stack, depth):
 
 @njit
 def _resolve(table, pc, registers, sums, values, f):
-    f[:] = table[pc]
+    for k in range(len(f)):
+        f[k] = table[pc, k]
     for k in range(len(sums)):
         total = uint32(uint32(f[sums[k, 0]]) + registers[f[sums[k, 1]]])
         f[sums[k, 0]] = int64(total)

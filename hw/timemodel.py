@@ -47,7 +47,6 @@ from hw.isa import Opcode, Reduce, decode_table
 from hw.jit import njit
 from hw.sequence import (
     HALT,
-    LOOPS,
     MATRIX_FIRST,
     OFF_THE_END,
     OK,
@@ -59,6 +58,7 @@ from hw.sequence import (
     control,
     resolve_matrix,
     resolve_vector,
+    sequence,
 )
 from hw.timing import Latencies, latencies
 
@@ -245,11 +245,9 @@ def _record(time, records, k, pc, engine, useful_before):
 
 
 @njit
-def _walk(table, pc, registers, time, limit, records):
+def _walk(table, pc, registers, time, limit, steps, records):
     """Walk a command; (result, address, executed words, cycles). Fills as many `records` as there are rows."""
-    f = np.zeros(col.COLUMNS, np.int64)
-    stack = np.zeros((LOOPS, 2), np.int64)
-    depth = np.zeros(1, np.int64)
+    f = steps.fields
     executed, issued = 0, 0
     while True:
         if pc < 0 or pc >= len(table):
@@ -261,7 +259,7 @@ def _walk(table, pc, registers, time, limit, records):
         if opcode == HALT:
             return OK, pc, executed, finish(time)
         if opcode < MATRIX_FIRST:
-            following = control(table, pc, registers, stack, depth)
+            following = control(table, pc, registers, steps.stack, steps.depth)
             if following < 0:
                 return following, pc, executed, np.int64(0)
             control_word(time)
@@ -352,7 +350,8 @@ def predict(config: HardwareConfig, microcode: np.ndarray, entry: int, arguments
     records = np.zeros((0, len(RECORD)), np.int64)
     while True:
         time = timeline(config)
-        result, address, words, cycles = _walk(table, int(entry), first_registers(arguments), time, WORD_LIMIT, records)
+        result, address, words, cycles = _walk(
+            table, int(entry), first_registers(arguments), time, WORD_LIMIT, sequence(), records)
         if result < 0:
             raise problem(result, address)
         issued = int(time.clock[_COUNT] + time.clock[_COUNT + 1])

@@ -12,14 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numba import int64
 
-from hw import columns as col
 from hw.config import HardwareConfig
 from hw.isa import Opcode, RowFormat, decode_table
 from hw.jit import njit
 from hw.memorymap import Space
 from hw.sequence import (
     HALT,
-    LOOPS,
     MATRIX_FIRST,
     OFF_THE_END,
     OK,
@@ -30,6 +28,7 @@ from hw.sequence import (
     control,
     resolve_matrix,
     resolve_vector,
+    sequence,
 )
 from hw.timemodel import (
     WORD_LIMIT,
@@ -90,11 +89,9 @@ class Completion:
 
 
 @njit
-def _interpret(table, pc, registers, time, limit, facts, array, lanes, work, reach):
+def _interpret(table, pc, registers, time, limit, steps, facts, array, lanes, work, reach):
     """Run a command; (result, address, executed words, cycles)."""
-    f = np.zeros(col.COLUMNS, np.int64)
-    stack = np.zeros((LOOPS, 2), np.int64)
-    depth = np.zeros(1, np.int64)
+    f = steps.fields
     executed = 0
     while True:
         if pc < 0 or pc >= len(table):
@@ -106,7 +103,7 @@ def _interpret(table, pc, registers, time, limit, facts, array, lanes, work, rea
         if opcode == HALT:
             return OK, pc, executed, finish(time)
         if opcode < MATRIX_FIRST:
-            following = control(table, pc, registers, stack, depth)
+            following = control(table, pc, registers, steps.stack, steps.depth)
             if following < 0:
                 return following, pc, executed, int64(0)
             control_word(time)
@@ -123,10 +120,10 @@ def _interpret(table, pc, registers, time, limit, facts, array, lanes, work, rea
             if opcode == _MULTIPLY:
                 if facts.fast:
                     _multiply_fast(f, array, lanes.accumulators, lanes.operand_q, lanes.operand_e,
-                                   lanes.operand_sum)
+                                   lanes.operand_sum, work.sums)
                 else:
                     multiply_rows(f, array, lanes.accumulators, lanes.operand_q, lanes.operand_e,
-                                  lanes.operand_sum)
+                                  lanes.operand_sum, work.sums)
             elif opcode == _FETCH:
                 fetch(f, array, lanes.row_buffer)
             elif opcode == _STORE_ROW:
@@ -202,7 +199,7 @@ class FunctionalDevice:
         reach = np.zeros(3, np.int64)
         self._work.flags[0] = 0
         result, address, words, cycles = _interpret(
-            self._table, int(entry), state.registers, time, limit, self._facts(), state.array, self._lanes(),
+            self._table, int(entry), state.registers, time, limit, sequence(), self._facts(), state.array, self._lanes(),
             self._work, reach)
         if result in ADDRESS_PROBLEMS:
             raise MachineError(f"microcode address {address}: {ADDRESS_PROBLEMS[result]} are 0 to {reach[2] - 1}; "

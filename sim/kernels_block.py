@@ -71,18 +71,21 @@ def _halve(source, count, target):
 
 @njit
 def sum_lanes(values, words, tiles, one, two):
-    """Sum of the lanes of each word, as `tree_sum`: the buffer (`one` or `two`, or `values`) that holds them.
+    """Sum of the lanes of each word, as `tree_sum`: in `one` if T is an odd power of two, else in `two`.
 
     A NaN stays one in a sum; it is made canonical with the sums of the words.
     """
-    source = values
-    count = words * tiles
+    if tiles == 1:
+        for n in range(words):
+            two[n] = values[n]
+        return
+    # Never onto itself: a level then has no order and is one vector loop.
+    count = words * (tiles >> 1)
+    _halve(values, count, one)
     while count > words:
         count >>= 1
-        _halve(source, count, one)
-        # Never onto itself: a level then has no order and is one vector loop.
-        source, one, two = one, two, one
-    return source
+        _halve(one, count, two)
+        one, two = two, one
 
 
 @njit

@@ -12,7 +12,7 @@ from hw.isa import TABLE_ENTRIES, FunctionKind
 from hw.jit import njit
 from sim.numerics import FRACTION, KV_RANGE
 
-__all__ = ["evaluate_buffer"]
+__all__ = ["CHUNK", "evaluate_buffer"]
 
 _EXP2, _RECIP, _RSQRT = int(FunctionKind.EXP2), int(FunctionKind.RECIP), int(FunctionKind.RSQRT)
 _TABLE, _SCALE = int(FunctionKind.TABLE), int(FunctionKind.SCALE)
@@ -21,7 +21,7 @@ _UNIT = float(1 << FRACTION)
 _PART = np.int64((1 << FRACTION) - 1)
 _EXP2_SEGMENTS, _RECIP_SEGMENTS, _RSQRT_SEGMENTS = 6, 7, 6  # logarithms
 
-_CHUNK = 256
+CHUNK = 256
 """Elements taken through all three parts together, so that their working space stays in the first-level cache."""
 
 
@@ -144,9 +144,9 @@ def _scale(values):
 
 
 @njit
-def evaluate_buffer(values, kind, base, segments, domain, lo, hi, coefficients):
+def evaluate_buffer(values, kind, base, segments, domain, lo, hi, coefficients, work):
     """Replace float32 `values` by their special function; arguments as in `sim.numerics.evaluate`, with the
-    coefficient memory int64 (3, 1024)."""
+    coefficient memory int64 (3, 1024) and working space int64 (6, CHUNK)."""
     if kind == _SCALE:
         _scale(values)
         return
@@ -156,9 +156,8 @@ def evaluate_buffer(values, kind, base, segments, domain, lo, hi, coefficients):
             values[n] = _NAN if value != value else value
         return
     c0, c1, c2 = coefficients[0], coefficients[1], coefficients[2]
-    work = np.empty((6, _CHUNK), np.int64)
-    for start in range(0, len(values), _CHUNK):
-        x = values[start:min(start + _CHUNK, len(values))]
+    for start in range(0, len(values), CHUNK):
+        x = values[start:min(start + CHUNK, len(values))]
         u, k, t, g0, g1, g2 = (work[0, :len(x)], work[1, :len(x)], work[2, :len(x)], work[3, :len(x)],
                                work[4, :len(x)], work[5, :len(x)])
         if kind == _EXP2:

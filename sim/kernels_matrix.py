@@ -81,10 +81,12 @@ def _accumulate(sides, sums, total, power, init, accumulators):
 
 
 @njit
-def multiply_rows(f, array, accumulators, operand_q, operand_e, operand_sum):
-    """MULTIPLY. A NaN stays NaN in a sum, so canonical NaNs are made once, at the end."""
+def multiply_rows(f, array, accumulators, operand_q, operand_e, operand_sum, sums):
+    """MULTIPLY; `sums` int32 (T,) is working space.
+
+    A NaN stays NaN in a sum, so canonical NaNs are made once, at the end.
+    """
     form = f[col.M_FORMAT]
-    sums = np.empty(array.shape[2], np.int32)
     for j in range(f[col.M_NJ]):
         init = j == 0 and f[col.M_INIT] != 0
         for h in range(f[col.M_NH]):
@@ -131,11 +133,9 @@ def fetch(f, array, row_buffer):
     for j in range(f[col.M_NJ]):
         row = f[col.M_ROW] + j * f[col.M_ROW_J]
         entry = f[col.M_ACC] + j
-        if f[col.M_ALL] != 0:
-            for k in range(array.shape[1]):
-                row_buffer[entry, k, :] = array[row, k, tile]
-        else:
-            row_buffer[entry] = array[row]
+        for k in range(array.shape[1]):
+            for t in range(tiles):
+                row_buffer[entry, k, t] = array[row, k, tile if f[col.M_ALL] != 0 else t]
 
 
 @njit

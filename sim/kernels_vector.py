@@ -18,7 +18,7 @@ from hw.isa import A, B, C, D, Reduce, RowFormat
 from hw.jit import njit
 from sim.kernels_block import find_key, greatest_key, quantize_at, segment_sums, sum_lanes
 from sim.kernels_check import PASS_WORDS
-from sim.kernels_function import evaluate_buffer
+from sim.kernels_function import CHUNK, evaluate_buffer
 from sim.kernels_move import LANES, move_word
 from sim.numerics import KV_RANGE, OPERAND_RANGE, add, canonical, half_to_float, order_key, power_exponent
 
@@ -54,7 +54,8 @@ class Buffers(NamedTuple):
     """Working space: the lane's stages, float32 (words * T,), and the reduction between instructions.
 
     `partial` float32 (4,) are the running sums and `best` float32 (1,) the running maximum; `place` int64 (2,) holds the
-    words summed so far and the index of the maximum. `flags` int64 (1,) counts blocks with a non-finite word.
+    words summed so far and the index of the maximum. `flags` int64 (1,) counts blocks with a non-finite word. `table` int64
+    (6, CHUNK) and `sums` int32 (T,) are for special functions and for MULTIPLY.
     """
 
     a: np.ndarray
@@ -65,13 +66,15 @@ class Buffers(NamedTuple):
     best: np.ndarray
     place: np.ndarray
     flags: np.ndarray
+    table: np.ndarray
+    sums: np.ndarray
 
 
 def buffers(tiles: int) -> Buffers:
     """Fresh working space for a device of so many tiles."""
     stage = [np.zeros(PASS_WORDS * tiles, np.float32) for _ in range(4)]
     return Buffers(*stage, np.full(4, -0.0, np.float32), np.full(1, -np.inf, np.float32), np.zeros(2, np.int64),
-                   np.zeros(1, np.int64))
+                   np.zeros(1, np.int64), np.zeros((6, CHUNK), np.int64), np.zeros(tiles, np.int32))
 
 
 @njit
@@ -238,10 +241,10 @@ def _copy(a, out):
 
 
 @njit
-def _function(lanes, index, values):
+def _function(lanes, index, values, table):
     kind, base, segments, domain, lo, hi = lanes.descriptors[index]
     low, high = np.uint32(lo).view(np.float32), np.uint32(hi).view(np.float32)
-    evaluate_buffer(values, kind, base, segments, domain, low, high, lanes.coefficients)
+    evaluate_buffer(values, kind, base, segments, domain, low, high, lanes.coefficients, table)
 
 
 @njit
@@ -360,7 +363,9 @@ def _reduce(lanes, f, work, o0, outer, inner, values, one, two):
             values, one = one, values
         _mask(f, outer, inner, tiles, values, np.float32(-0.0) if kind == _SUM else _NAN)
     if kind == _SUM:
-        _reduce_sum(lanes, f, work, o0, outer, inner, sum_lanes(values, outer * inner, tiles, one, two))
+        sum_lanes(values, outer * inner, tiles, one, two)
+        # Powers of four have their last level in the second buffer.
+        _reduce_sum(lanes, f, work, o0, outer, inner, two if tiles & 0x55 else one)
     elif kind == _TAKE:
         _reduce_take(lanes, f, o0, outer, inner, values)
     else:
@@ -393,7 +398,7 @@ def _pass(lanes, f, work, o0, outer):
         _fill(other, 0, size, np.float32(-0.0))
         _add_to(e, other, True)
     if f[col.V_FUNCTION] != 0:
-        _function(lanes, f[col.V_FUNCTION], e)
+        _function(lanes, f[col.V_FUNCTION], e, work.table)
     late = e
     if d != _D_ONE:
         late = r

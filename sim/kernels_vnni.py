@@ -19,6 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hw import columns as col
+from hw.config import BLOCK
 from hw.isa import RowFormat
 from hw.jit import FEATURES, njit
 from sim.kernels_matrix import POWERS, canonical_accumulators
@@ -154,7 +155,7 @@ _step_q8, _step_q4, _step_f4 = _make_step(_Q8), _make_step(_Q4), _make_step(_F4)
 def _split(q, form, high, low):
     """Bytes of an operand block in the order of its row format's weights; returns the sum of the integers."""
     total = 0
-    for n in range(32):
+    for n in range(BLOCK):
         value = q[n]
         total += value
         # Nibbles of a word: elements 0, 2, 4, 6 by the mask, then 1, 3, 5, 7 by shift and mask.
@@ -165,10 +166,11 @@ def _split(q, form, high, low):
 
 
 @njit
-def multiply_rows_vnni(f, array, accumulators, operand_q, operand_e, operand_sum):
+def multiply_rows_vnni(f, array, accumulators, operand_q, operand_e, operand_sum, sums):
     """MULTIPLY, as `sim.kernels_matrix.multiply_rows`."""
     form = f[col.M_FORMAT]
-    high, low = np.empty(32, np.int8), np.empty(32, np.int8)
+    parts = sums.view(np.int8)  # 16 words: room for two bytes of each operand integer
+    high, low = parts[:BLOCK], parts[BLOCK:]
     for j in range(f[col.M_NJ]):
         init = j == 0 and f[col.M_INIT] != 0
         for h in range(f[col.M_NH]):
