@@ -43,7 +43,7 @@ from runtime.transport import SCHEMES, Command
 
 __all__ = ["COLUMNS", "COMMANDS", "PROMPT", "chatted", "peak_megabytes", "row", "summary", "together"]
 
-PROMPT = "Explain in one paragraph what a computer memory does."
+PROMPT = "Explain how a computer remembers things."
 
 
 @contextmanager
