@@ -1,0 +1,129 @@
+"""The independent checker of finished images: proves that a program obeys the machine's contract (docs/machine.md).
+
+For every entry point and every legal argument (token below the vocabulary, position below the entry's context, slot below
+the cache's slots) it proves:
+
+* accumulators, scratch words, operand blocks, row buffer entries and scalars are written, in this command or as contents of the
+  image, before they are read; what earlier commands left is read only where commands for earlier positions of the same slot stored it
+  (`compiler.check_cache`); elements that a mask hides need not be there;
+* any two conflicting accesses of the two engines are ordered by tokens, and inside an engine a result is read no sooner than the
+  pipeline has it (`compiler.check_kernel`); every token is taken, none is waited for in vain, no counter overflows
+  (`compiler.check_order`);
+* results are not overwritten unread, images' contents and the cache are not destroyed, and commands deliver their logits;
+* addresses, counts and selectors exist, register sums fit, loops end, HALT is reached (`compiler.check_control`,
+  `compiler.check_fields`).
+
+Why this holds for all contexts: what an instruction touches and when depends on the arguments alone, through integer
+registers. Their values are computed at every point of the argument space, points with equal counts and addresses form a
+class, and one command of each class is followed cell by cell (`compiler.check_walk`). Nothing is extrapolated.
+
+Why it holds for all timings: tokens, queues and stalls only delay. Between engines only tokens count. Within an engine the
+distance of two steps is at least what the steps, fences and chains between them take, because every term of an instruction's earliest
+start refers to the instruction before it; a scalar fence refers to a farther one, and is counted only for what it is for.
+
+It shares no code with scheduling, synchronisation or footprints.
+"""
+
+import numpy as np
+
+from compiler.check_cache import NEVER, Kept, Plane, agree, apart, find_planes, keep
+from compiler.check_control import Complaint, Trace, traces
+from compiler.check_fields import Template, template
+from compiler.check_order import order, reductions
+from compiler.check_report import CheckError, Listing, Report
+from compiler.check_walk import Walker
+from hw.image import Image
+from hw.isa import Opcode
+
+__all__ = ["CheckError", "LIMIT", "Report", "check"]
+
+LIMIT = 50
+"""Violations that a report lists."""
+
+
+def check(image: Image, *, limit: int = LIMIT) -> Report:
+    """Prove what the module says of `image`; the report lists what could not be proved."""
+    report, listing = Report(entries=len(image.entries)), Listing(image)
+    complaints = {name: _complaint(name, listing, report, limit) for name in image.entries}
+    whole = _complaint("", listing, report, limit)
+    if not _image_fits(image, whole):
+        return report
+    words: dict[int, dict[str, int]] = {}
+    templates: dict[int, Template] = {}
+    found: list[tuple[Trace, list[Plane]]] = []
+    for name, entry in sorted(image.entries.items(), key=lambda item: (-item[1].context, item[0])):
+        complain = complaints[name]
+        for trace in traces(image, listing, name, complain, words):
+            for address in np.unique(trace.address).tolist():
+                if address not in templates:
+                    if address not in words:
+                        words[address] = listing.fields(address)
+                    templates[address] = template(image, address, listing.opcode(address), words[address], complain)
+            planes = apart(image, trace, find_planes(trace, templates, complain), listing, complain)
+            found.append((trace, planes))
+            report.arguments += len(trace.patterns.position) * (image.logits[1] if "token" in entry.arguments else 1)
+    if not found:
+        return report
+    kept = _kept(image, found, complaints)
+    touched = np.zeros(len(image.array), bool)
+    for trace, planes in found:
+        complain = complaints[trace.name]
+        mine = {address: templates[address] for address in np.unique(trace.address).tolist()}
+        in_order = order(trace, mine, image.config, listing, complain)
+        reductions(trace, mine, listing, complain)
+        Walker(image, trace, mine, in_order, planes, kept, listing, report, complain, touched).run()
+    if not touched.all() and report.ok:
+        rows = np.flatnonzero(~touched)
+        whole(-1, "rows", f"every row of the image is read by some entry point; {len(rows)} are not, the first is row {int(rows[0])}")
+    return report
+
+
+def _complaint(name: str, listing: Listing, report: Report, limit: int) -> Complaint:
+    def complain(address: int, kind: str, problem: str) -> None:
+        report.add(CheckError(name, address, listing.operator(address), listing.text(address), problem), kind, limit)
+    return complain
+
+
+def _image_fits(image: Image, complain: Complaint) -> bool:
+    """Whether the contents fit the device at all."""
+    config, fine = image.config, True
+    for name, size, room in (("array rows", len(image.array), config.rows), ("scratch words", len(image.scratch), config.scratch),
+                             ("microcode words", len(image.microcode), config.microcode)):
+        if size > room:
+            complain(-1, f"size {name}", f"the device has {room} {name}; the image has {size}")
+            fine = False
+    for name, entry in image.entries.items():
+        if not 0 <= entry.address < len(image.microcode):
+            complain(-1, f"entry {name}", f"entry point {name!r} must be a microcode address below {len(image.microcode)}; it is "
+                     f"{entry.address}")
+            fine = False
+        elif not 1 <= entry.context <= image.kv.context:
+            complain(-1, f"entry {name}", f"the context of entry point {name!r} must be 1 to {image.kv.context}, that of the "
+                     f"cache; it is {entry.context}")
+            fine = False
+    if image.kv.slots < 1:
+        complain(-1, "slots", f"the cache must have a slot; this one has {image.kv.slots}")
+        fine = False
+    return fine
+
+
+def _kept(image: Image, found: list[tuple[Trace, list[Plane]]], complaints: dict[str, Complaint]) -> Kept:
+    """What commands keep, from the entry with the longest context; the others must agree with it."""
+    config = image.config
+    kept = Kept(np.full(config.rows, NEVER), np.full(config.rows, -1), np.full(config.scratch, -1),
+                np.zeros((0, config.tiles + 1), np.int64), np.zeros(0, np.int64))
+    reference = found[0][0].name        # sorted by context
+    for trace, planes in found:
+        if trace.name == reference:
+            keep(trace, planes, kept, config.tiles)
+            continue
+        for other in found:
+            if other[0].name == reference:
+                agree(other, (trace, planes), config.tiles, complaints[trace.name])
+    # The latest of the tiles below n; no tile is none.
+    kept.tiles[:, 0] = -1
+    np.maximum.accumulate(kept.tiles, axis=1, out=kept.tiles)
+    return kept
+
+
+assert Opcode.HALT == 0, "microcode beyond the image is zero and halts"
