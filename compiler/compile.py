@@ -1,29 +1,27 @@
 """The compiler from end to end: a model file and a device configuration to an image."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from compiler import tables, tokenizer_json
+from compiler import dispatch, tables, tokenizer_json
 from compiler.build import build_graph
-from compiler.emitter import MachineOp
+from compiler.choices import Choices
+from compiler.context import ARGUMENTS
 from compiler.errors import ModelFileError, PlacementError
 from compiler.frontends.load import load_model
 from compiler.fuse import fuse
 from compiler.geometry import Geometry
 from compiler.ir import Graph
-from compiler.lower import ARGUMENTS, FREE_REGISTERS, lower
 from compiler.place import Placement, contents, place
+from compiler.program import entry_point
 from compiler.quant import Blocks
-from compiler.roll import Code, Listing, roll
-from compiler.schedule import Schedule, schedule_window
+from compiler.roll import Listing
 from compiler.source import ModelSource
-from compiler.synchronize import synchronize
 from hw.config import BLOCK, HardwareConfig
 from hw.image import Entry, Image, KvLayout
 from hw.isa import encode
-from hw.timing import latencies
 
 __all__ = ["ACTIVATIONS", "Progress", "compile_model", "compile_source"]
 
@@ -32,6 +30,9 @@ Progress = Callable[[str, float], None]
 
 ACTIVATIONS = {"silu": "sigmoid", "gelu_tanh": "gelu_tanh", "gelu": "gelu", "relu": "step"}
 """Activation f -> the table g with f(x) = x * g(x)."""
+
+SEARCH_ATTEMPTS = 200
+"""Attempts of the local search for each context length, about ten seconds."""
 
 BUCKETS = (256, 1024)
 """Context lengths below the longest that get entry points of their own: short ones keep all heads in flight."""
@@ -42,7 +43,8 @@ def _nothing(what: str, share: float) -> None:
 
 
 def compile_model(path: Path | str, config: HardwareConfig, *, context: int | None = None, slots: int = 1,
-                  progress: Progress | None = None, print_after: Callable[[str, object], None] | None = None) -> Image:
+                  effort: int = 2, progress: Progress | None = None,
+                  print_after: Callable[[str, object], None] | None = None) -> Image:
     """Compile a model file.
 
     Parameters
@@ -51,6 +53,8 @@ def compile_model(path: Path | str, config: HardwareConfig, *, context: int | No
         Longest sequence in tokens, rounded up to a multiple of 32; the model's own, at most 2048, if not given.
     slots : int
         Sequences that the KV cache holds at once.
+    effort : int
+        1 takes every default, 2 prices the alternatives (`compiler.dispatch`), 3 also searches for better orders.
     progress : callable
         Receives (what, share).
     print_after : callable
@@ -62,12 +66,13 @@ def compile_model(path: Path | str, config: HardwareConfig, *, context: int | No
         For a file that cannot be read or carried, and for a model that does not fit.
     """
     (progress or _nothing)("reading", 0.0)
-    return compile_source(load_model(path), config, context=context, slots=slots, progress=progress,
+    return compile_source(load_model(path), config, context=context, slots=slots, effort=effort, progress=progress,
                           print_after=print_after)
 
 
 def compile_source(source: ModelSource, config: HardwareConfig, *, context: int | None = None, slots: int = 1,
-                   progress: Progress | None = None, print_after: Callable[[str, object], None] | None = None) -> Image:
+                   effort: int = 2, progress: Progress | None = None,
+                   print_after: Callable[[str, object], None] | None = None) -> Image:
     """Compile a model that a frontend has read; see `compile_model`."""
     tell = progress or _nothing
     show = print_after or (lambda name, result: None)
@@ -104,7 +109,7 @@ def compile_source(source: ModelSource, config: HardwareConfig, *, context: int 
 
     with ThreadPoolExecutor(1) as pool:
         packing = pool.submit(contents, placement, source, tell)
-        program = _program(graph, placement, numbers, show)
+        program = _program(graph, placement, numbers, effort, show, tell)
         memory = packing.result()
     words = encode(program.listing.words)
     losses = {name: {"worst": loss.worst, "snr_db": min(loss.snr_db, 999.0)}
@@ -120,7 +125,8 @@ def compile_source(source: ModelSource, config: HardwareConfig, *, context: int 
         report={
             "rows": placement.rows.used, "scratch": placement.scratch.used, "instructions": len(words),
             "formats": _formats(placement), "losses": losses, "functions": [str(f) for f in fitted],
-            "needed_rows": program.needed,
+            "needed_rows": _needed_rows(placement), "decisions": program.decisions,
+            "pools": {name: list(used) for name, used in program.pools.items()},
         })
 
 
@@ -131,36 +137,42 @@ class _Program:
     listing: Listing
     entries: dict[str, Entry]
     argmax: int
-    needed: dict[str, int]
+    decisions: dict[str, list[str]]
+    pools: dict[str, tuple[int, int]]
 
 
-def _program(graph: Graph, placement: Placement, functions: dict[str, int],
-             show: Callable[[str, object], None]) -> _Program:
-    """Lower, schedule, synchronise and roll every entry point."""
+def _program(graph: Graph, placement: Placement, functions: dict[str, int], effort: int,
+             show: Callable[[str, object], None], tell: Progress) -> _Program:
+    """Compile every entry point, by the cheapest of the priced choices."""
     geometry = placement.geometry
-    config, times = geometry.config, latencies(geometry.config)
-    listing, entries, argmax = Listing(), {}, 0
-    for bucket in sorted({*(b for b in BUCKETS if b < geometry.context), geometry.context}):
+    small = fuse(build_graph(replace(geometry.shape, layers=min(dispatch.LAYERS, geometry.shape.layers))))
+    out = _Program(Listing(), {}, 0, {}, {})
+    buckets = sorted({*(b for b in BUCKETS if b < geometry.context), geometry.context})
+    for below, bucket in zip([0, *buckets], buckets, strict=False):
+        tell(f"scheduling for contexts up to {bucket}", buckets.index(bucket) / len(buckets))
+        choices, decisions = Choices(), []
+        ranks: dict[str, Sequence[int]] | None = None
+        if effort >= 2:
+            choices, decided = dispatch.choose(small, placement, functions, bucket, below)
+            decisions = [str(d) for d in decided]
+        if effort >= 3:
+            ranks, found = dispatch.search(small, placement, functions, bucket, below, choices, SEARCH_ATTEMPTS)
+            decisions.append(f"{'search':14} -> {found.before - found.after} of {found.before:,} cycles gained in "
+                             f"{found.attempts} attempts")
         for kind, logits in (("prefill", False), ("decode", True)):
-            lowering = lower(graph, placement, functions, bucket, logits)
-            emitter, argmax = lowering.e, lowering.best + 1
-            policy = Schedule(config, times, emitter.bounds)
-            ops: list[MachineOp] = []
-            bounds: list[tuple[int, int]] = []
-            for window in emitter.windows:
-                ordered = [window.ops[n] for n in schedule_window(window, policy)]
-                bounds.append((len(ops), len(ops) + len(ordered)))
-                ops += ordered
-            final = synchronize(ops, emitter.bounds, config, times)
-            codes = [Code(window.control, final[a:b], [op.label for op in ops[a:b]])
-                     for window, (a, b) in zip(emitter.windows, bounds, strict=True)]
+            capacity = geometry.config.microcode - len(out.listing.words)
+            entry = entry_point(graph, placement, functions, bucket, logits, choices, capacity, ranks)
             name = f"{kind}@{bucket}"
-            rolled = roll(codes, FREE_REGISTERS, config.microcode - len(listing.words))
-            show(name, "\n".join(f"{label:32} {word}" for word, label in zip(rolled.words, rolled.labels, strict=True)))
-            entries[name] = Entry(len(listing.words), ARGUMENTS, bucket)
-            listing.words += rolled.words
-            listing.labels += rolled.labels
-    return _Program(listing, entries, argmax, _needed_rows(placement))
+            show(name, "\n".join(f"{label:32} {word}" for word, label in
+                                 zip(entry.listing.words, entry.listing.labels, strict=True)))
+            out.entries[name] = Entry(len(out.listing.words), ARGUMENTS, bucket)
+            out.listing.words += entry.listing.words
+            out.listing.labels += entry.listing.labels
+            out.argmax = entry.argmax
+            for memory, (used, size) in entry.pools.used.items():
+                out.pools[memory] = (max(used, out.pools.get(memory, (0, 0))[0]), size)
+        out.decisions[f"contexts up to {bucket}"] = decisions
+    return out
 
 
 def _needed_rows(placement: Placement) -> dict[str, int]:

@@ -1,9 +1,10 @@
 """Schedules a window: orders the instructions of both engines so that each finds work while the other computes.
 
 List scheduling over the dependence graph of the window (networkx), judged by the machine's distances: whenever an
-engine is free it takes, of the instructions whose inputs are ready, the one with the longest way to the end.
+engine is free it takes, of the instructions whose inputs are ready, the first by rank.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import networkx as nx
@@ -43,6 +44,7 @@ class Schedule:
     config: HardwareConfig
     latencies: Latencies
     bounds: Bounds
+    order: str = "program"
 
     def length(self, op: MachineOp) -> int:
         """Steps that the instruction typically takes."""
@@ -71,26 +73,25 @@ def dependences(ops: list[MachineOp]) -> nx.DiGraph:
     return graph
 
 
-def schedule_window(window: Window, policy: Schedule, graph: nx.DiGraph | None = None) -> list[int]:
-    """The order of the window's instructions, as indices, by the time at which they would start."""
+def schedule_window(window: Window, policy: Schedule, rank: Sequence[int] | None = None) -> list[int]:
+    """The order of the window's instructions, as indices, by the time at which they would start.
+
+    Among the ready the one that can start first is taken; of those the one with the lowest `rank`, which is the program
+    order if not given, or with the longest way to the end where the policy is "urgent".
+    """
     ops = window.ops
-    graph = dependences(ops) if graph is None else graph
+    graph = dependences(ops)
     length = [policy.length(op) for op in ops]
-    urgency = [0] * len(ops)
-    for n in reversed(list(nx.topological_sort(graph))):
-        urgency[n] = length[n] + max((urgency[m] + policy.distance(ops[n], ops[m], graph.edges[n, m]["why"])
-                                      for m in graph.successors(n)), default=0)
+    if rank is None:
+        rank = _urgency(ops, graph, length, policy) if policy.order == "urgent" else range(len(ops))
     missing = {n: graph.in_degree(n) for n in graph}
     ready = [n for n in graph if not missing[n]]
     earliest = [0] * len(ops)
     free = {True: 0, False: 0}          # by engine: matrix, vector
     order: list[tuple[int, int]] = []
     while ready:
-        def key(n: int) -> tuple[int, int, int]:
-            return max(earliest[n], free[ops[n].matrix]), n, -urgency[n]
-        n = min(ready, key=key)
+        start, _, n = min((max(earliest[n], free[ops[n].matrix]), rank[n], n) for n in ready)
         ready.remove(n)
-        start = max(earliest[n], free[ops[n].matrix])
         last = start + length[n] - 1
         free[ops[n].matrix] = last + 1
         order.append((start, n))
@@ -102,3 +103,12 @@ def schedule_window(window: Window, policy: Schedule, graph: nx.DiGraph | None =
                 ready.append(m)
     order.sort()
     return [n for _, n in order]
+
+
+def _urgency(ops: list[MachineOp], graph: nx.DiGraph, length: list[int], policy: Schedule) -> list[int]:
+    """Minus the longest way from each instruction to the end of the window, in cycles."""
+    way = [0] * len(ops)
+    for n in reversed(list(nx.topological_sort(graph))):
+        way[n] = length[n] + max((way[m] + policy.distance(ops[n], ops[m], graph.edges[n, m]["why"])
+                                  for m in graph.successors(n)), default=0)
+    return [-w for w in way]

@@ -1,0 +1,168 @@
+"""Dispatch by price: alternatives are compiled, the timing model prices them, the cheapest is taken.
+
+Choices are decided one after the other (coordinate descent), each against the best so far, on a model of a few
+layers of the real shape; the report keeps what every alternative would have cost.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from compiler.choices import Choices
+from compiler.errors import PlacementError
+from compiler.ir import Graph, Op
+from compiler.kernels.registry import kernels_of
+from compiler.lower import KERNEL_MODULES, lower
+from compiler.place import Placement
+from compiler.program import entry_point, price
+
+__all__ = ["LAYERS", "Alternative", "Decision", "Found", "choose", "search"]
+
+assert KERNEL_MODULES   # the registry is full once they are imported
+
+LAYERS = 3
+"""Layers that are priced: enough for what happens between two of them."""
+
+SPLITS = ((), (1,), (1, 3), (1, 3, 7), (1, 2, 4, 8))
+CHUNKS = (8, 16, 32)
+HEADS = (0, 1, 2, 4)
+ORDERS = ("program", "urgent")
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way, and the cycles it costs; None when it does not fit the device."""
+
+    name: str
+    cycles: int | None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided, between which alternatives."""
+
+    what: str
+    taken: str
+    alternatives: tuple[Alternative, ...]
+
+    def __str__(self) -> str:
+        best = min(a.cycles for a in self.alternatives if a.cycles is not None)
+        shown = ", ".join(f"{a.name}: " + ("does not fit" if a.cycles is None else f"{a.cycles:,}"
+                                           + (f" (+{a.cycles / best - 1:.2%})" if a.cycles > best else ""))
+                          for a in self.alternatives)
+        return f"{self.what:14} -> {self.taken:24} {shown}"
+
+
+Way = tuple[str, Choices]
+"""An alternative's name, and the choices with it."""
+
+
+def _kernel_points(graph: Graph) -> Iterator[tuple[str, Callable[[Choices], list[Way]]]]:
+    for op in dict.fromkeys(node.op for node in graph):
+        kernels = kernels_of(op)
+        if len(kernels) > 1:
+            names = {k.name: k.name if k.name == k.origin else f"{k.name} ({k.origin})" for k in kernels}
+            yield op.value, partial(_kernel_ways, op, names)
+
+
+def _kernel_ways(op: Op, names: dict[str, str], c: Choices) -> list[Way]:
+    return [(shown, c.with_kernel(op, name)) for name, shown in names.items()]
+
+
+def _points(graph: Graph) -> Iterator[tuple[str, Callable[[Choices], list[Way]]]]:
+    """Every choice: its name, and its alternatives given the other choices."""
+    yield from _kernel_points(graph)
+    yield "cuts", lambda c: [(str(list(s)), replace(c, split=s)) for s in SPLITS]
+    yield "chunk", lambda c: [(f"1/{n}", replace(c, chunk=n)) for n in CHUNKS]
+    yield "heads", lambda c: [(str(n or "all"), replace(c, heads=n)) for n in HEADS]
+    yield "order", lambda c: [(order, replace(c, order=order)) for order in ORDERS]
+
+
+class _Pricer:
+    """Prices choices for one entry point, each combination once."""
+
+    def __init__(self, graph: Graph, placement: Placement, functions: dict[str, int], bucket: int,
+                 positions: Sequence[int]) -> None:
+        self.arguments = (graph, placement, functions, bucket, True)
+        self.placement, self.positions = placement, positions
+        self.known: dict[str, int | None] = {}
+
+    def __call__(self, choices: Choices) -> int | None:
+        key = str(choices)
+        if key not in self.known:
+            try:
+                self.known[key] = self.with_ranks(choices, None)
+            except PlacementError:
+                self.known[key] = None
+        return self.known[key]
+
+    def with_ranks(self, choices: Choices, ranks: dict[str, Sequence[int]] | None) -> int:
+        entry = entry_point(*self.arguments, choices, 1 << 16, ranks)
+        return price(entry, self.placement, self.positions)
+
+
+def _positions(bucket: int, below: int) -> list[int]:
+    """Where an entry point for contexts in (below, bucket] is priced: at a quarter and three quarters."""
+    return [below + (bucket - below) * k // 4 for k in (1, 3)]
+
+
+def choose(graph: Graph, placement: Placement, functions: dict[str, int], bucket: int,
+           below: int) -> tuple[Choices, list[Decision]]:
+    """The cheapest choices for contexts from `below` to `bucket`, and how they were found.
+
+    `graph` is the fused graph of `LAYERS` layers. Raises `PlacementError` when nothing fits.
+    """
+    pricer = _Pricer(graph, placement, functions, bucket, _positions(bucket, below))
+    best = Choices()
+    cost = pricer(best)
+    decisions = []
+    for what, ways in _points(graph):
+        priced = ways(best)
+        alternatives = tuple(Alternative(name, pricer(choices)) for name, choices in priced)
+        fitting = [(a.cycles, n) for n, a in enumerate(alternatives) if a.cycles is not None]
+        if not fitting:
+            continue
+        cycles, n = min(fitting)
+        if cost is None or cycles < cost:
+            cost, best = cycles, priced[n][1]
+        taken = next((name for name, choices in priced if str(choices) == str(best)), alternatives[n].name)
+        decisions.append(Decision(what, taken, alternatives))
+    if cost is None:    # let the default say what is missing
+        entry_point(graph, placement, functions, bucket, True, best, 1 << 16)
+    return best, decisions
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the local search gained: cycles before, after, and the attempts it took."""
+
+    before: int
+    after: int
+    attempts: int
+
+
+def search(graph: Graph, placement: Placement, functions: dict[str, int], bucket: int, below: int, choices: Choices,
+           attempts: int, seed: int = 0) -> tuple[dict[str, Sequence[int]], Found]:
+    """Local search over the scheduler's preferences in a layer: move one instruction, keep it if the step is faster."""
+    pricer = _Pricer(graph, placement, functions, bucket, _positions(bucket, below))
+    draw = random.Random(seed)
+    size = _layer_size(graph, placement, functions, bucket, choices)
+    rank = list(range(size))
+    before = best = pricer.with_ranks(choices, {"layer": rank})
+    for _ in range(attempts):
+        order = sorted(range(size), key=rank.__getitem__)
+        n = order.pop(draw.randrange(size))
+        order.insert(max(0, min(size - 1, rank[n] + draw.choice((-8, -4, -2, -1, 1, 2, 4, 8)))), n)
+        trial = [0] * size
+        for place, m in enumerate(order):
+            trial[m] = place
+        cycles = pricer.with_ranks(choices, {"layer": trial})
+        if cycles <= best:
+            best, rank = cycles, trial
+    return {"layer": rank}, Found(before, best, attempts)
+
+
+def _layer_size(graph: Graph, placement: Placement, functions: dict[str, int], bucket: int, choices: Choices) -> int:
+    context = lower(graph, placement, functions, bucket, True, choices)
+    return max(len(window.ops) for window in context.e.windows if window.name.startswith("layer"))
