@@ -170,11 +170,12 @@ def together(first: Device, second: Device, image: Image, prompt: str, tokens: i
     difference, text = None, ""
     with Conversation(lockstep, image, system) as talk, progress("lockstep") as update:
         ids = talk.prompt(prompt)
+        commands = len(ids) + tokens - 1
+        lockstep.progress = lambda done: update(f"{done} of {commands} commands", done / commands)
         generated: list[int] = []
         try:
             for token in talk.session.generate(ids, max_tokens=tokens):
                 generated.append(token)
-                update(f"{len(generated)} of {tokens} tokens", len(generated) / tokens)
         except Diverged as error:
             difference = str(error)
         text = talk.tokenizer.decode(generated)

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,6 +77,8 @@ class Lockstep:
     ----------
     kv : KvCache
         The slots of the KV cache, on both.
+    progress : callable or None
+        Called after every command with the number of commands so far.
     pairs : list of Pair
         The commands that left both devices in the same state.
     """
@@ -83,6 +86,7 @@ class Lockstep:
     def __init__(self, first: Device, second: Device, image: Image) -> None:
         self.first, self.second, self.image = first, second, image
         self.kv = KvCache(image.kv)
+        self.progress: Callable[[int], None] | None = None
         self.pairs: list[Pair] = []
         first.load(image)
         second.load(image)
@@ -106,6 +110,8 @@ class Lockstep:
             raise Diverged(self._explain(entry, arguments, difference))
         self.pairs.append(Pair(entry, arguments, a, b, between - started, done - between,
                                time.perf_counter() - done))
+        if self.progress is not None:
+            self.progress(len(self.pairs))
         return a
 
     def read_argmax(self) -> int:
