@@ -24,7 +24,7 @@ from runtime.job import Ending, Job, Listener, Request
 from runtime.roofline import row_bound
 from runtime.transport import Completion
 
-__all__ = ["Engine", "EngineError", "EngineStopped", "QueueFull", "SlotState", "Stats", "TimeLimit"]
+__all__ = ["Engine", "EngineError", "EngineStopped", "PromptError", "QueueFull", "SlotState", "Stats", "TimeLimit"]
 
 log = logging.getLogger("wordline.engine")
 
@@ -34,6 +34,10 @@ LOST_WEIGHT = 0.25
 
 class EngineError(WordlineError):
     """A request that the engine cannot take, or a device that failed under it."""
+
+
+class PromptError(EngineError):
+    """Tokens that the model does not know, or more than its cache holds."""
 
 
 class QueueFull(EngineError):
@@ -163,7 +167,7 @@ class Engine:
     def submit(self, requests: Sequence[tuple[Request, Listener]], image: Image | None = None) -> list[Job]:
         """Queue sequences, all or none. `image` is the one that their tokens were made for.
 
-        Raises `EngineError` for tokens that the model or its cache cannot take, `QueueFull`, `EngineStopped`.
+        Raises `PromptError`, `QueueFull` or `EngineStopped`.
         """
         image = image or self.image
         for request, _ in requests:
@@ -419,13 +423,13 @@ class Engine:
 
 
 def _check(request: Request, image: Image) -> None:
-    """Raises `EngineError` for a prompt that the image cannot take."""
+    """Raises `PromptError` for a prompt that the image cannot take."""
     context, vocabulary = image.kv.context, image.logits[1]
     if not request.prompt:
-        raise EngineError("a prompt of at least one token was wanted; got none")
+        raise PromptError("a prompt of at least one token was wanted; got none")
     if len(request.prompt) > context:
-        raise EngineError(f"the prompt has {len(request.prompt)} tokens; this model holds {context}: shorten it, "
+        raise PromptError(f"the prompt has {len(request.prompt)} tokens; this model holds {context}: shorten it, "
                           "or compile with a longer --context")
     for token in (*request.prompt, *request.adjustment.bias):
         if not 0 <= token < vocabulary:
-            raise EngineError(f"a token id from 0 to {vocabulary - 1} was wanted; got {token!r}")
+            raise PromptError(f"a token id from 0 to {vocabulary - 1} was wanted; got {token!r}")

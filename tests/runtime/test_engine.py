@@ -1,4 +1,4 @@
-"""The engine: sequences that share a device get the tokens they would get alone, in turn, whatever goes wrong beside."""
+"""The engine: sequences that share a device get the tokens that they would get alone, whatever goes wrong beside."""
 
 import re
 import threading
@@ -13,7 +13,7 @@ from compiler.compile import compile_model
 from hw.config import preset
 from hw.image import Image
 from runtime.device import Device
-from runtime.engine import Engine, EngineError, EngineStopped, QueueFull, TimeLimit
+from runtime.engine import Engine, EngineStopped, PromptError, QueueFull, TimeLimit
 from runtime.job import Ending, Job, Request, Token
 from runtime.logits import Adjustment, log_probabilities, most_probable
 from runtime.sampling import Sampling
@@ -316,7 +316,7 @@ def test_deadlines(engine):
     (Request((1,), adjustment=Adjustment(bias={500: 1.0})), "a token id from 0 to 412 was wanted; got 500"),
 ])
 def test_prompts_that_cannot_be(engine, request_, message):
-    with pytest.raises(EngineError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(PromptError, match=f"^{re.escape(message)}$"):
         submit(engine, request_)
     assert not engine.step()
 
