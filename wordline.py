@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from compiler.check import check as check_image
 from compiler.compile import compile_model
 from compiler.frontends.load import load_model
 from compiler.source import ModelSource
@@ -75,17 +76,36 @@ def compile_(
     config: ConfigOption = "w16",
     context: ContextOption = None,
     slots: SlotsOption = 1,
+    effort: Annotated[int, typer.Option("-O", help="1: defaults, 2: alternatives priced, 3: search as well.", min=1,
+                                        max=3)] = 2,
+    checked: Annotated[bool, typer.Option("--check/--no-check", help="Prove the image free of hazards.")] = True,
+    explain: Annotated[bool, typer.Option(help="Print what was decided and what else would have cost.")] = False,
     print_after: Annotated[str | None, typer.Option(help="Print what this stage made, or `all`.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model file into an image for one device configuration."""
-    image, facts = _compiled(_model_file(model), config, context, slots, print_after)
+    image, facts = _compiled(_model_file(model), config, context, slots, effort, checked, print_after)
     target = output or Path(f"{Path(model).stem}-{config}.wl")
     save(image, target)
     emit({"image": str(target), **facts}, as_json, _show_compiled)
+    if explain and not as_json:
+        for title, decisions in image.report["decisions"].items():
+            out.print(f"\n{title}: predicted cycles of a decode step of a few layers, at two positions", markup=False)
+            for line in decisions:
+                print(line)
 
 
-def _compiled(path: Path, config: str, context: int | None, slots: int,
+@app.command()
+def check(image: ImageArgument, as_json: JsonOption = False) -> None:
+    """Prove an image free of hazards for every token, position and slot; list what could not be proved."""
+    report = check_image(load(image))
+    emit({"ok": report.ok, "report": str(report), "violations": [str(v) for v in report.errors]}, as_json,
+         lambda facts: print(facts["report"]))
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _compiled(path: Path, config: str, context: int | None, slots: int, effort: int = 2, checked: bool = True,
               print_after: str | None = None) -> tuple[Image, dict[str, Any]]:
     started = time.perf_counter()
     stages = []
@@ -96,8 +116,8 @@ def _compiled(path: Path, config: str, context: int | None, slots: int,
             print(f"; after {stage}\n{result}\n")
 
     with progress("compiling") as update:
-        image = compile_model(path, preset(config), context=context, slots=slots, progress=update,
-                              print_after=show)
+        image = compile_model(path, preset(config), context=context, slots=slots, effort=effort,
+                              checked=checked, progress=update, print_after=show)
     if print_after not in (None, "all", *stages):
         raise WordlineError(f"stage {print_after!r} does not exist; stages are {', '.join(stages)}")
     return image, {"seconds": round(time.perf_counter() - started, 2),

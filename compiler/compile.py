@@ -7,6 +7,7 @@ from pathlib import Path
 
 from compiler import dispatch, tables, tokenizer_json
 from compiler.build import build_graph
+from compiler.check import check
 from compiler.choices import Choices
 from compiler.context import ARGUMENTS
 from compiler.errors import ModelFileError, PlacementError
@@ -43,7 +44,7 @@ def _nothing(what: str, share: float) -> None:
 
 
 def compile_model(path: Path | str, config: HardwareConfig, *, context: int | None = None, slots: int = 1,
-                  effort: int = 2, progress: Progress | None = None,
+                  effort: int = 2, checked: bool = True, progress: Progress | None = None,
                   print_after: Callable[[str, object], None] | None = None) -> Image:
     """Compile a model file.
 
@@ -55,6 +56,8 @@ def compile_model(path: Path | str, config: HardwareConfig, *, context: int | No
         Sequences that the KV cache holds at once.
     effort : int
         1 takes every default, 2 prices the alternatives (`compiler.dispatch`), 3 also searches for better orders.
+    checked : bool
+        Prove the finished image free of hazards (`compiler.check`).
     progress : callable
         Receives (what, share).
     print_after : callable
@@ -64,14 +67,16 @@ def compile_model(path: Path | str, config: HardwareConfig, *, context: int | No
     ------
     ModelFileError, PlacementError
         For a file that cannot be read or carried, and for a model that does not fit.
+    CheckError
+        For a program that the checker refuses: a fault of the compiler.
     """
     (progress or _nothing)("reading", 0.0)
-    return compile_source(load_model(path), config, context=context, slots=slots, effort=effort, progress=progress,
-                          print_after=print_after)
+    return compile_source(load_model(path), config, context=context, slots=slots, effort=effort, checked=checked,
+                          progress=progress, print_after=print_after)
 
 
 def compile_source(source: ModelSource, config: HardwareConfig, *, context: int | None = None, slots: int = 1,
-                   effort: int = 2, progress: Progress | None = None,
+                   effort: int = 2, checked: bool = True, progress: Progress | None = None,
                    print_after: Callable[[str, object], None] | None = None) -> Image:
     """Compile a model that a frontend has read; see `compile_model`."""
     tell = progress or _nothing
@@ -114,7 +119,7 @@ def compile_source(source: ModelSource, config: HardwareConfig, *, context: int 
     words = encode(program.listing.words)
     losses = {name: {"worst": loss.worst, "snr_db": min(loss.snr_db, 999.0)}
               for name, loss in placement.losses.items() if not loss.exact}
-    return Image(
+    image = Image(
         config=config, entries=program.entries, kv=KvLayout(slots, context),
         logits=(placement.words["logits"].base, shape.vocab), argmax=program.argmax, array=memory["array"],
         scratch=memory["scratch"], scalars=memory["scalars"], microcode=words, tables=coefficients,
@@ -128,6 +133,13 @@ def compile_source(source: ModelSource, config: HardwareConfig, *, context: int 
             "needed_rows": _needed_rows(placement), "decisions": program.decisions,
             "pools": {name: list(used) for name, used in program.pools.items()},
         })
+    if checked:
+        tell("checking", 0.0)
+        report = check(image)
+        if not report.ok:
+            raise report.errors[0]
+        image.report["checked"] = str(report)
+    return image
 
 
 @dataclass
