@@ -45,7 +45,8 @@ def refusal(*words) -> str:
     result = command(*words)
     assert result.exit_code == 2, (result.output, result.exception)
     assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
+    assert result.stderr.count('\n') == 1, result.stderr
+    line = result.stderr.rstrip('\n')
     return line.removeprefix("wordline: ")
 
 
@@ -261,3 +262,9 @@ def test_the_script_itself_prints_one_line_and_ends_with_two(tmp_path):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == f"wordline: {tmp_path / 'none.wl'}: no such file; make an image with `wordline compile`\n"
+
+
+def test_a_missing_compiler_for_the_simulator_is_named(image, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert refusal("sim", image) == (
+        "simulation needs 'g++' on the path, which has none; install a C++20 compiler (Debian: apt install g++)")
