@@ -22,7 +22,7 @@ def serve(
         Settings.port,
     api_key: Annotated[str | None, typer.Option(
         envvar="WORDLINE_API_KEY", help="What clients must present. Better given by the variable.")] = None,
-    name: Annotated[str | None, typer.Option(help="The model's name for clients; its own if not given.")] = None,
+    name: Annotated[str | None, typer.Option(help="The model's name for clients; the file's if not given.")] = None,
     queue: Annotated[int, typer.Option(help="Sequences that may wait for a slot.", min=1)] = Settings.queue,
     body_bytes: Annotated[int, typer.Option(help="Largest body of a request.", min=1)] = Settings.body_bytes,
     request_seconds: Annotated[float, typer.Option(help="Time in which a sequence must end.")] =

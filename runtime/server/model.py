@@ -38,9 +38,8 @@ class ServedModel:
 
     @classmethod
     def load(cls, path: Path, name: str | None = None) -> "ServedModel":
-        """The model in a file, under the name it has itself unless another is given."""
-        image = load(path)
-        return cls(image, name or str(image.model.get("name") or path.stem))
+        """The model in a file, under the file's name unless another is given."""
+        return cls(load(path), name or path.stem)
 
     @property
     def context(self) -> int:

@@ -21,7 +21,7 @@ class Settings:
     api_key : str or None
         What clients must present.
     name : str or None
-        The name under which clients ask for the model; None: the model's own.
+        The name under which clients ask for the model; None: that of the image's file.
     queue : int
         Sequences that may wait for a slot; more are refused with 429.
     body_bytes : int
