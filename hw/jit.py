@@ -44,9 +44,10 @@ def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return lambda f: njit(f, **options)
     options = {"cache": True, "fastmath": False, "error_model": "numpy", "_nrt": False, **options}
-    usual = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = _folder()
+    settings: Any = numba.config
+    usual = settings.CACHE_DIR
+    settings.CACHE_DIR = _folder()
     try:
         return numba.njit(**options)(function)
     finally:
-        numba.config.CACHE_DIR = usual
+        settings.CACHE_DIR = usual

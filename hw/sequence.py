@@ -51,8 +51,8 @@ class MachineError(WordlineError):
 class Sequence(NamedTuple):
     """Working space of a walk through microcode.
 
-    `fields` int64 (COLUMNS,) are those of the current instruction, resolved. The loop stack is `stack` int64 (LOOPS, 2),
-    the address behind a LOOP and the iterations still to run, with `depth` int64 (1,) open loops.
+    `fields` int64 (COLUMNS,) are those of the current instruction, resolved. The loop stack is `stack` int64
+    (LOOPS, 2), the address behind a LOOP and the iterations still to run, with `depth` int64 (1,) open loops.
     """
 
     fields: np.ndarray

@@ -29,7 +29,8 @@ The model is one recurrence over the executed words in program order. ``D`` are 
 
 * End. HALT that begins at s completes the command in cycle ::
 
-      max(s + D.sequencer - 1, last matrix + D.matrix_done, last vector + D.vector_done, last[e] + D.scalar_write) + D.halt
+      D.halt + max(s + D.sequencer - 1, last matrix + D.matrix_done, last vector + D.vector_done,
+                   last[e] + D.scalar_write)
 
 `predict` walks a program; the functional model calls `issue` beside the execution of each instruction.
 """
@@ -100,8 +101,8 @@ RECORD = np.dtype([("address", "i8"), ("engine", "i8"), ("push", "i8"), ("first"
 class Timeline(NamedTuple):
     """The recurrence's state.
 
-    `distances` int64 holds the fields of `Latencies`; `clock` int64 the scalars below; `firsts` int64 (2, Q) the starts of
-    the latest instructions of each engine; `tokens` int64 (2, TOKENS + 1) the arrivals of tokens for each engine.
+    `distances` int64 holds the fields of `Latencies`; `clock` int64 the scalars below; `firsts` int64 (2, Q) the starts
+    of the latest instructions of each engine; `tokens` int64 (2, TOKENS + 1) the arrivals of tokens for each engine.
     """
 
     distances: np.ndarray
@@ -342,12 +343,12 @@ def predict(config: HardwareConfig, microcode: np.ndarray, entry: int, arguments
             record: bool = False) -> Prediction:
     """The time of one command.
 
-    `microcode` is uint32 (n, 10), or a table that `hw.isa.decode_table` made of it (int64), which saves the decoding when
-    a program is walked many times. With `record` the result also lists every instruction. Raises `MachineError` for
-    a program that does not end properly.
+    `microcode` is uint32 (n, 10), or a table that `hw.isa.decode_table` made of it (int64), which saves the decoding
+    when a program is walked many times. With `record` the result also lists every instruction. Raises `MachineError`
+    for a program that does not end properly.
     """
     table = microcode if microcode.dtype == np.int64 else decode_table(microcode)
-    records = np.zeros((0, len(RECORD)), np.int64)
+    records = np.zeros((0, len(RECORD.fields or ())), np.int64)
     while True:
         time = timeline(config)
         result, address, words, cycles = _walk(
@@ -357,6 +358,6 @@ def predict(config: HardwareConfig, microcode: np.ndarray, entry: int, arguments
         issued = int(time.clock[_COUNT] + time.clock[_COUNT + 1])
         if not record or len(records) == issued:
             break
-        records = np.zeros((issued, len(RECORD)), np.int64)
+        records = np.zeros((issued, len(RECORD.fields or ())), np.int64)
     listed = records.view(RECORD)[:, 0] if record else None
     return prediction(time, cycles, words, listed)

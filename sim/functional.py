@@ -199,8 +199,8 @@ class FunctionalDevice:
         reach = np.zeros(3, np.int64)
         self._work.flags[0] = 0
         result, address, words, cycles = _interpret(
-            self._table, int(entry), state.registers, time, limit, sequence(), self._facts(), state.array, self._lanes(),
-            self._work, reach)
+            self._table, int(entry), state.registers, time, limit, sequence(), self._facts(), state.array,
+            self._lanes(), self._work, reach)
         if result in ADDRESS_PROBLEMS:
             raise MachineError(f"microcode address {address}: {ADDRESS_PROBLEMS[result]} are 0 to {reach[2] - 1}; "
                                f"this instruction reaches {reach[0]} to {reach[1]}")

@@ -37,9 +37,9 @@ def _scale_of(e):
 def quantize_at(values, n, given, e, bits, lowest, highest, q):
     """Quantize the 32 elements from `n` on into int16 `q`; (exponent, sum of q, whether an element is not finite).
 
-    The exponent is `e` if it is `given`, else the block's own within bounds. As `quantize_given` and `quantize_block` of
-    `sim.numerics`, in binary32: scaling by a power of two is exact, but for results below the smallest normal number,
-    which round to the integer zero, and above the largest, which are clamped.
+    The exponent is `e` if it is `given`, else the block's own within bounds. As `quantize_given` and `quantize_block`
+    of `sim.numerics`, in binary32: scaling by a power of two is exact, but for results below the smallest normal
+    number, which round to the integer zero, and above the largest, which are clamped.
     """
     greatest = int32(0)
     for k in range(BLOCK):
@@ -57,7 +57,7 @@ def quantize_at(values, n, given, e, bits, lowest, highest, q):
         x = limit if x > limit else x
         x = -limit if x < -limit else x
         x = np.float32(0) if values[n + k] != values[n + k] else x
-        value = int32(np.float32(np.float32(x + _ROUND) - _ROUND))
+        value = np.int32(np.float32(np.float32(x + _ROUND) - _ROUND))
         q[k] = np.int16(value)
         total = int32(total + value)
     return e, int64(total), greatest >= int32(_INFINITE)

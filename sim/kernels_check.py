@@ -45,77 +45,89 @@ _LAST_FORMAT = max(RowFormat)
 
 
 @njit
-def _span(reach, problem, size, base, n0, s0, n1, s1, n2, s2):
-    """OK if ``base + a*s0 + b*s1 + c*s2`` is in 0 to size - 1 for all a < n0, b < n1, c < n2, else `problem`."""
-    first = base + min(0, (n0 - 1) * s0) + min(0, (n1 - 1) * s1) + min(0, (n2 - 1) * s2)
-    last = base + max(0, (n0 - 1) * s0) + max(0, (n1 - 1) * s1) + max(0, (n2 - 1) * s2)
-    if first < 0 or last >= size:
-        reach[0], reach[1], reach[2] = first, last, size
-        return problem
-    return OK
+def _outside(reach, size, base, n0, s0, n1, s1):
+    """Whether ``base + a*s0 + b*s1`` leaves 0 to size - 1 for some a < n0, b < n1; notes the ends if it does."""
+    first = base + min(int64(0), (n0 - 1) * s0) + min(int64(0), (n1 - 1) * s1)
+    last = base + max(int64(0), (n0 - 1) * s0) + max(int64(0), (n1 - 1) * s1)
+    if first >= 0 and last < size:
+        return False
+    reach[0], reach[1], reach[2] = first, last, size
+    return True
 
 
 @njit
 def check_matrix(f, rows, accumulators, operands, row_buffer, tiles, formats, reach):
-    """Whether the resolved matrix instruction stays inside the memories. `formats` has a bit for each row format."""
+    """Whether the resolved matrix instruction stays inside the memories; a result of `hw.sequence`.
+
+    `formats` has a bit for each row format. `reach` int64 (3,) gets first and last address and size where not.
+    """
     opcode = f[0]
+    one = int64(1)  # a plain 1 would make the compiler specialise what it is given to
     nj, nh, nr = f[col.M_NJ], f[col.M_NH], f[col.M_NR]
     if nj > PASS_WORDS or nr > PASS_WORDS:
         return _LONG
     if opcode == _MULTIPLY:
         if f[col.M_FORMAT] > _LAST_FORMAT or not (formats >> f[col.M_FORMAT]) & 1:
             return _FORMAT
-        outputs = 1 if f[col.M_FORMAT] == _Q8 else 2
-        result = _span(reach, _ROWS, rows, f[col.M_ROW], nj, f[col.M_ROW_J], nh, f[col.M_ROW_H], nr, f[col.M_ROW_R])
-        if result == OK:
-            result = _span(reach, _ACCUMULATORS, accumulators, f[col.M_ACC], nh, f[col.M_ACC_H], nr * outputs, 1, 1, 0)
-        if result == OK:
-            result = _span(reach, _BLOCKS, operands, f[col.M_BLOCK], nj, f[col.M_BLOCK_J], nh, f[col.M_BLOCK_H], 1, 0)
-        return result
-    inner = max(BLOCK // tiles, 1) if opcode == _STORE_COLUMN else 1
-    result = _span(reach, _ROWS, rows, f[col.M_ROW], nj, f[col.M_ROW_J], inner, f[col.M_ROW_R], 1, 0)
-    if result != OK:
-        return result
+        # Of the inner group's rows only the ends matter: the two others' loops begin at each of them.
+        end = f[col.M_ROW] + (nr - 1) * f[col.M_ROW_R]
+        for row in (f[col.M_ROW], end):
+            if _outside(reach, rows, row, nj, f[col.M_ROW_J], nh, f[col.M_ROW_H]):
+                return _ROWS
+        outputs = nr if f[col.M_FORMAT] == _Q8 else 2 * nr
+        if _outside(reach, accumulators, f[col.M_ACC], nh, f[col.M_ACC_H], outputs, one):
+            return _ACCUMULATORS
+        if _outside(reach, operands, f[col.M_BLOCK], nj, f[col.M_BLOCK_J], nh, f[col.M_BLOCK_H]):
+            return _BLOCKS
+        return OK
+    words = max(BLOCK // tiles, one) if opcode == _STORE_COLUMN else one
+    if _outside(reach, rows, f[col.M_ROW], nj, f[col.M_ROW_J], words, f[col.M_ROW_R]):
+        return _ROWS
     if opcode == _FETCH:
-        return _span(reach, _ENTRIES, row_buffer, f[col.M_ACC], nj, 1, 1, 0, 1, 0)
-    return _span(reach, _BLOCKS, operands, f[col.M_BLOCK], nj, f[col.M_BLOCK_J], 1, 0, 1, 0)
+        return _ENTRIES if _outside(reach, row_buffer, f[col.M_ACC], nj, one, one, one) else OK
+    return _BLOCKS if _outside(reach, operands, f[col.M_BLOCK], nj, f[col.M_BLOCK_J], one, one) else OK
 
 
 @njit
 def check_vector(f, scratch, accumulators, operands, row_buffer, tiles, reach):
-    """Whether the resolved vector instruction stays inside the memories."""
-    outer, inner = f[col.V_OUTER], f[col.V_INNER]
+    """The same for a vector instruction."""
+    one, scalars = int64(1), int64(SCALARS)
+    o, i = f[col.V_OUTER], f[col.V_INNER]
     a, b, c, d, reduce = f[col.V_A], f[col.V_B], f[col.V_C], f[col.V_D], f[col.V_REDUCE]
-    if inner > PASS_WORDS:
+    if i > PASS_WORDS:
         return _LONG
     if (a > _LAST_A or b > _LAST_B or c > _LAST_C or d > _LAST_D or reduce > _LAST_REDUCE
             or f[col.V_ROW_FORMAT] > _LAST_FORMAT):
         return _FIELD
-    result = OK
     if a == _A_X or b == _B_X or c == _C_X or d == _D_X:
-        result = _span(reach, _SCRATCH, scratch, f[col.V_X], outer, f[col.V_X_O], inner, f[col.V_X_I], 1, 0)
-    if result == OK and (a == _A_Y or b == _B_Y or c == _C_Y or d == _D_Y):
-        result = _span(reach, _SCRATCH, scratch, f[col.V_Y], outer, f[col.V_Y_O], inner, f[col.V_Y_I], 1, 0)
-    if result == OK and a == _A_ACC:
-        result = _span(reach, _ACCUMULATORS, accumulators, f[col.V_Z], outer, f[col.V_Z_O], inner, f[col.V_Z_I], 1, 0)
-    if result == OK and (a == _A_ELEMENT or a == _A_WORD or b == _B_SCALE or c == _C_MINIMUM):
-        result = _span(reach, _ENTRIES, row_buffer, f[col.V_Z], outer, f[col.V_Z_O], 1, 0, 1, 0)
-    if result == OK and (a == _A_S or b == _B_S):
-        result = _span(reach, _SCALARS, SCALARS, f[col.V_P], outer, f[col.V_P_O], 1, 0, 1, 0)
-    if result == OK and c == _C_S:
-        result = _span(reach, _SCALARS, SCALARS, f[col.V_Q], outer, f[col.V_Q_O], 1, 0, 1, 0)
-    if result == OK and d == _D_S:
-        result = _span(reach, _SCALARS, SCALARS, f[col.V_R], outer, f[col.V_R_O], 1, 0, 1, 0)
-    if result == OK and f[col.V_W] != 0:
-        result = _span(reach, _SCRATCH, scratch, f[col.V_W_WORD], outer, f[col.V_W_O], inner, f[col.V_W_I], 1, 0)
-    if result == OK and f[col.V_QUANTIZE] != 0:
-        words = max(BLOCK // tiles, 1)
-        if inner % words:
-            return int64(_BLOCK_SHAPE)
-        result = _span(reach, _BLOCKS, operands, f[col.V_BLOCK], outer, f[col.V_BLOCK_O], inner // words, 1, 1, 0)
-        if result == OK and f[col.V_GIVEN] != 0:
-            result = _span(reach, _SCALARS, SCALARS, f[col.V_SCALE], outer, f[col.V_SCALE_O], 1, 0, 1, 0)
-    if result == OK and reduce != _NO_REDUCE and f[col.V_REDUCE_EMIT] != 0:
-        width = 2 if reduce == _ARGMAX else 1
-        result = _span(reach, _SCALARS, SCALARS, f[col.V_R_DEST], outer, f[col.V_R_DEST_O] * width, width, 1, 1, 0)
-    return result
+        if _outside(reach, scratch, f[col.V_X], o, f[col.V_X_O], i, f[col.V_X_I]):
+            return _SCRATCH
+    if a == _A_Y or b == _B_Y or c == _C_Y or d == _D_Y:
+        if _outside(reach, scratch, f[col.V_Y], o, f[col.V_Y_O], i, f[col.V_Y_I]):
+            return _SCRATCH
+    if a == _A_ACC and _outside(reach, accumulators, f[col.V_Z], o, f[col.V_Z_O], i, f[col.V_Z_I]):
+        return _ACCUMULATORS
+    if a == _A_ELEMENT or a == _A_WORD or b == _B_SCALE or c == _C_MINIMUM:
+        if _outside(reach, row_buffer, f[col.V_Z], o, f[col.V_Z_O], one, one):
+            return _ENTRIES
+    if (a == _A_S or b == _B_S) and _outside(reach, scalars, f[col.V_P], o, f[col.V_P_O], one, one):
+        return _SCALARS
+    if c == _C_S and _outside(reach, scalars, f[col.V_Q], o, f[col.V_Q_O], one, one):
+        return _SCALARS
+    if d == _D_S and _outside(reach, scalars, f[col.V_R], o, f[col.V_R_O], one, one):
+        return _SCALARS
+    if f[col.V_W] != 0 and _outside(reach, scratch, f[col.V_W_WORD], o, f[col.V_W_O], i, f[col.V_W_I]):
+        return _SCRATCH
+    if f[col.V_QUANTIZE] != 0:
+        words = max(BLOCK // tiles, one)
+        if i % words:
+            return _BLOCK_SHAPE
+        if _outside(reach, operands, f[col.V_BLOCK], o, f[col.V_BLOCK_O], i // words, one):
+            return _BLOCKS
+        if f[col.V_GIVEN] != 0 and _outside(reach, scalars, f[col.V_SCALE], o, f[col.V_SCALE_O], one, one):
+            return _SCALARS
+    if reduce != _NO_REDUCE and f[col.V_REDUCE_EMIT] != 0:
+        width = one + one if reduce == _ARGMAX else one
+        if _outside(reach, scalars, f[col.V_R_DEST], o, f[col.V_R_DEST_O] * width, width, one):
+            return _SCALARS
+    return OK

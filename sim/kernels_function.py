@@ -162,15 +162,15 @@ def evaluate_buffer(values, kind, base, segments, domain, lo, hi, coefficients, 
                                work[4, :len(x)], work[5, :len(x)])
         if kind == _EXP2:
             _exp2_before(x, u, k)
-            _polynomial(u, t, g0, g1, g2, _EXP2_SEGMENTS, base, c0, c1, c2)
+            _polynomial(u, t, g0, g1, g2, np.int64(_EXP2_SEGMENTS), base, c0, c1, c2)
             _exp2_after(x, u, k)
         elif kind == _RECIP:
             _reciprocal_before(x, u, k)
-            _polynomial(u, t, g0, g1, g2, _RECIP_SEGMENTS, base, c0, c1, c2)
+            _polynomial(u, t, g0, g1, g2, np.int64(_RECIP_SEGMENTS), base, c0, c1, c2)
             _reciprocal_after(x, u, k)
         elif kind == _RSQRT:
             _root_before(x, u, k)
-            _polynomial(u, t, g0, g1, g2, _RSQRT_SEGMENTS, base, c0, c1, c2)
+            _polynomial(u, t, g0, g1, g2, np.int64(_RSQRT_SEGMENTS), base, c0, c1, c2)
             _root_after(x, u, k)
         else:
             _table_before(x, u, domain)

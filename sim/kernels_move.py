@@ -15,8 +15,7 @@ LANES = 16
 """Lanes of the words moved."""
 
 
-@intrinsic
-def move_word(typing: Any, target: Any, at: Any, source: Any, place: Any) -> Any:
+def _move_word(typing: Any, target: Any, at: Any, source: Any, place: Any) -> Any:
     """Copy 16 elements of 32 bits from flat element `place` of one contiguous array to flat element `at` of another.
 
     Nothing is checked.
@@ -35,3 +34,6 @@ def move_word(typing: Any, target: Any, at: Any, source: Any, place: Any) -> Any
         return context.get_dummy_value()
 
     return signature, generate
+
+
+move_word: Any = intrinsic(_move_word)

@@ -53,9 +53,9 @@ class Lanes(NamedTuple):
 class Buffers(NamedTuple):
     """Working space: the lane's stages, float32 (words * T,), and the reduction between instructions.
 
-    `partial` float32 (4,) are the running sums and `best` float32 (1,) the running maximum; `place` int64 (2,) holds the
-    words summed so far and the index of the maximum. `flags` int64 (1,) counts blocks with a non-finite word. `table` int64
-    (6, CHUNK) and `sums` int32 (T,) are for special functions and for MULTIPLY.
+    `partial` float32 (4,) are the running sums and `best` float32 (1,) the running maximum; `place` int64 (2,) holds
+    the words summed so far and the index of the maximum. `flags` int64 (1,) counts blocks with a non-finite word.
+    `table` int64 (6, CHUNK) and `sums` int32 (T,) are for special functions and for MULTIPLY.
     """
 
     a: np.ndarray
@@ -72,8 +72,8 @@ class Buffers(NamedTuple):
 
 def buffers(tiles: int) -> Buffers:
     """Fresh working space for a device of so many tiles."""
-    stage = [np.zeros(PASS_WORDS * tiles, np.float32) for _ in range(4)]
-    return Buffers(*stage, np.full(4, -0.0, np.float32), np.full(1, -np.inf, np.float32), np.zeros(2, np.int64),
+    a, e, r, other = np.zeros((4, PASS_WORDS * tiles), np.float32)
+    return Buffers(a, e, r, other, np.full(4, -0.0, np.float32), np.full(1, -np.inf, np.float32), np.zeros(2, np.int64),
                    np.zeros(1, np.int64), np.zeros((6, CHUNK), np.int64), np.zeros(tiles, np.int32))
 
 
@@ -107,7 +107,7 @@ def _fill(out, first, end, value):
 def _load_scalar(scalars, base, step_o, o0, outer, length, out):
     """Scalar ``base + o*step_o`` for all `length` elements of o."""
     if step_o == 0:
-        _fill(out, 0, outer * length, scalars[base])
+        _fill(out, int64(0), outer * length, scalars[base])
         return
     for o in range(outer):
         _fill(out, o * length, (o + 1) * length, scalars[base + (o0 + o) * step_o])
@@ -387,15 +387,15 @@ def _pass(lanes, f, work, o0, outer):
     elif b == _B_A:
         _square(a, e)
     else:
-        _load_other(lanes, f, b == _B_X, b == _B_Y, f[col.V_P] if b == _B_S else -1, f[col.V_P_O], 0, o0, outer,
-                    inner, other)
+        scalar = f[col.V_P] if b == _B_S else int64(-1)
+        _load_other(lanes, f, b == _B_X, b == _B_Y, scalar, f[col.V_P_O], int64(0), o0, outer, inner, other)
         _product(a, other, e)
     if c != _C_ZERO:
-        _load_other(lanes, f, c == _C_X, c == _C_Y, f[col.V_Q] if c == _C_S else -1, f[col.V_Q_O], 16, o0, outer,
-                    inner, other)
+        scalar = f[col.V_Q] if c == _C_S else int64(-1)
+        _load_other(lanes, f, c == _C_X, c == _C_Y, scalar, f[col.V_Q_O], int64(16), o0, outer, inner, other)
         _add_to(e, other, f[col.V_C_NEGATE] != 0)
     elif f[col.V_C_NEGATE] != 0:
-        _fill(other, 0, size, np.float32(-0.0))
+        _fill(other, int64(0), size, np.float32(-0.0))
         _add_to(e, other, True)
     if f[col.V_FUNCTION] != 0:
         _function(lanes, f[col.V_FUNCTION], e, work.table)
@@ -407,7 +407,7 @@ def _pass(lanes, f, work, o0, outer):
         elif d == _D_E:
             _square(e, r)
         else:
-            _load_other(lanes, f, d == _D_X, d == _D_Y, f[col.V_R], f[col.V_R_O], 0, o0, outer, inner, other)
+            _load_other(lanes, f, d == _D_X, d == _D_Y, f[col.V_R], f[col.V_R_O], int64(0), o0, outer, inner, other)
             _product(e, other, r)
 
     masked = f[col.V_MASK] != 0
@@ -430,7 +430,7 @@ def _pass(lanes, f, work, o0, outer):
 def run_vector(lanes, f, work):
     """VECTOR: the resolved fields `f` over the memories `lanes` with the working space `work`."""
     together = max(PASS_WORDS // f[col.V_INNER], 1)
-    o0 = 0
+    o0 = int64(0)
     while o0 < f[col.V_OUTER]:
         outer = min(together, f[col.V_OUTER] - o0)
         _pass(lanes, f, work, o0, outer)

@@ -11,6 +11,8 @@ main memory. VNNI multiplies unsigned by signed bytes and adds four neighbouring
 Every floating-point step is a separate LLVM instruction without permission to contract.
 """
 
+from typing import Any
+
 import numba
 import numpy as np
 from llvmlite import ir
@@ -29,7 +31,9 @@ __all__ = ["AVAILABLE", "TILES", "multiply_rows_vnni"]
 TILES = 16
 """Tiles of the devices that these kernels serve."""
 
-AVAILABLE: bool = numba.config.CPU_NAME is None and all(
+_settings: Any = numba.config
+
+AVAILABLE: bool = _settings.CPU_NAME is None and all(
     FEATURES.get(name, False) for name in ("avx512f", "avx512bw", "avx512vnni", "f16c"))
 """Whether this processor has what they need."""
 

@@ -81,8 +81,8 @@ class State:
     def view(self, space: Space) -> np.ndarray:
         """A whole space in host form, read-only; without a copy for all spaces but the operands."""
         space = Space(space)
-        found = self._operands(0, self.config.operands) if space == Space.OPERANDS else getattr(self, space.name.lower())
-        found = found.view()
+        whole = self._operands(0, self.config.operands) if space == Space.OPERANDS else self._words(space)
+        found = whole.view()
         found.flags.writeable = False
         return found
 
@@ -94,7 +94,7 @@ class State:
         space, first, last = self._range(space, address, count, tile)
         if space == Space.OPERANDS:
             return self._operands(first, last)
-        found = getattr(self, space.name.lower())[first:last]
+        found = self._words(space)[first:last]
         return (found if tile is None else found[..., tile]).copy()
 
     def write(self, space: Space, data: np.ndarray, address: int = 0, tile: int | None = None) -> None:
@@ -114,9 +114,9 @@ class State:
         if special is not None:
             special(self, first, last, data)
         elif tile is None:
-            getattr(self, space.name.lower())[first:last] = data
+            self._words(space)[first:last] = data
         else:
-            getattr(self, space.name.lower())[first:last, ..., tile] = data
+            self._words(space)[first:last, ..., tile] = data
         self.version[space] += 1
 
     def reset(self) -> None:
@@ -136,6 +136,10 @@ class State:
             whose = f"has tiles 0 to {self.config.tiles - 1}" if info.per_tile else "belongs to no tile"
             raise MachineError(f"{space.name.lower()} {whose}; got tile {tile!r}")
         return space, address, last
+
+    def _words(self, space: Space) -> np.ndarray:
+        found: np.ndarray = getattr(self, space.name.lower())
+        return found
 
     def _operands(self, first: int, last: int) -> np.ndarray:
         out = np.empty((last - first, OPERAND_WORDS), np.uint32)

@@ -183,7 +183,7 @@ def _vector(random: np.random.Generator, config: HardwareConfig) -> Values:
 def random_program(random: np.random.Generator, config: HardwareConfig, length: int) -> list[Instruction]:
     """A program of `length` engine instructions from address 0, ended by HALT.
 
-    Registers 9 to 15 get small numbers, so that lengths, tiles, halves and columns vary; loops repeat some instructions.
+    Registers 9 to 15 get small numbers, so that lengths, tiles, halves and columns vary.
     """
     program = [Instruction(Opcode.ALU, {"fn": Alu.ADD, "rd": rd, "imm": int(random.integers(0, 12 * config.tiles))})
                for rd in range(9, 16)]
