@@ -30,6 +30,7 @@ from compiler.check_cache import NEVER, Kept, Plane, agree, apart, find_planes, 
 from compiler.check_control import Complaint, Trace, traces
 from compiler.check_fields import Template, template
 from compiler.check_order import order, reductions
+from compiler.check_products import Products, compare
 from compiler.check_report import CheckError, Listing, Report
 from compiler.check_walk import Walker
 from hw.image import Image
@@ -65,16 +66,16 @@ def check(image: Image, *, limit: int = LIMIT) -> Report:
     if not found:
         return report
     kept = _kept(image, found, complaints)
-    touched = np.zeros(len(image.array), bool)
+    products = []
     for trace, planes in found:
         complain = complaints[trace.name]
         mine = {address: templates[address] for address in np.unique(trace.address).tolist()}
         in_order = order(trace, mine, image.config, listing, complain)
         reductions(trace, mine, listing, complain)
-        Walker(image, trace, mine, in_order, planes, kept, listing, report, complain, touched).run()
-    if not touched.all() and report.ok:
-        rows = np.flatnonzero(~touched)
-        whole(-1, "rows", f"every row of the image is read by some entry point; {len(rows)} are not, the first is row {int(rows[0])}")
+        walker = Walker(image, trace, mine, in_order, planes, kept, listing, report, complain)
+        walker.run()
+        products.append(Products(image, walker))
+    compare(products, listing, complaints, whole)
     return report
 
 
@@ -110,8 +111,8 @@ def _image_fits(image: Image, complain: Complaint) -> bool:
 def _kept(image: Image, found: list[tuple[Trace, list[Plane]]], complaints: dict[str, Complaint]) -> Kept:
     """What commands keep, from the entry with the longest context; the others must agree with it."""
     config = image.config
-    kept = Kept(np.full(config.rows, NEVER), np.full(config.rows, -1), np.full(config.scratch, -1),
-                np.zeros((0, config.tiles + 1), np.int64), np.zeros(0, np.int64))
+    kept = Kept(np.full(config.rows, NEVER), np.full(config.rows, -1), np.zeros(config.rows, np.int64),
+                np.full(config.scratch, -1), np.zeros((0, config.tiles + 1), np.int64), np.zeros(0, np.int64))
     reference = found[0][0].name        # sorted by context
     for trace, planes in found:
         if trace.name == reference:

@@ -18,10 +18,13 @@ from hw.config import BLOCK
 from hw.image import Image
 from hw.isa import Opcode
 
-__all__ = ["NEVER", "Kept", "Plane", "agree", "apart", "find_planes", "keep"]
+__all__ = ["BY_COLUMN", "BY_TILE", "NEVER", "Kept", "Plane", "agree", "apart", "find_planes", "keep"]
 
 NEVER = 1 << 40
 """A first position that never comes."""
+
+BY_TILE, BY_COLUMN = 1, 2
+"""Kinds of cache rows: a tile is a position's (keys), or a byte in all tiles is (values)."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +83,15 @@ def find_planes(trace: Trace, templates: dict[int, Template], complain: Complain
 class Kept:
     """What commands keep.
 
-    `rows` int64 (array rows,): the first position that writes a row, and `row_slot` the slot that it belongs to (-1: none).
+    `rows` int64 (array rows,): the first position that writes a row; `row_slot` the slot that it belongs to (-1: none);
+    `row_kind` 0, `BY_TILE` or `BY_COLUMN`: what a position writes of it.
     `word` int64 (scratch words,): row of `tiles` and `word_slot` for a word that is kept, else -1; `tiles` int64
     (words, T + 1): the latest of the first positions that write tiles below n.
     """
 
     rows: np.ndarray
     row_slot: np.ndarray
+    row_kind: np.ndarray
     word: np.ndarray
     tiles: np.ndarray
     word_slot: np.ndarray
@@ -151,6 +156,7 @@ def keep(trace: Trace, planes: list[Plane], kept: Kept, tiles: int) -> None:
             rows, firsts = np.unique(cells, return_index=True)
             kept.rows[rows] = np.minimum(kept.rows[rows], position[firsts])
             kept.row_slot[rows] = slot[firsts]
+            kept.row_kind[rows] = BY_COLUMN if plane.column else BY_TILE
             continue
         fresh = np.unique(cells[kept.word[cells] < 0])
         kept.word[fresh] = len(kept.tiles) + np.arange(len(fresh))

@@ -164,7 +164,7 @@ def _vector_accesses(f: dict[str, int]) -> list[tuple[int, ...]]:
         out.append((kernel.SCRATCH, 1, f["w_word"], f["w_word_reg"], _OUTER, f["w_o"], _INNER, f["w_i"], BY_WORD, 0,
                     f["w_single"], 0))
     if f["quantize"]:
-        kinds = kernel.NARROW * f["narrow"] | kernel.GIVEN * f["given"]
+        kinds = kernel.NARROW * f["narrow"] | kernel.GIVEN * f["given"] | kernel.CUT * f["mask"]
         out.append((kernel.OPERANDS, 1, f["block"], f["block_reg"], _OUTER, f["block_o"], _BLOCKS, 1, NO_TIME, kinds, 0, 0))
     if f["reduce"] and f["reduce_emit"]:
         pair = f["reduce"] == Reduce.ARGMAX

@@ -23,8 +23,9 @@ INSTRUCTION_COLUMNS = 14
 (SPACE, WRITES, BASE, OUTER, OUTER_STEP, INNER, INNER_STEP, TIME, TIME_OUTER, TIME_INNER, NEEDS, SINGLE) = range(12)
 ACCESS_COLUMNS = 12
 
-# Bits of `NEEDS`: what a written operand block is, and what a read wants of it.
-NARROW, GIVEN, OWN = 1, 2, 4
+# Bits of `NEEDS`: what a written cell is, and what a read wants of it. Operand blocks of 8 bits, of a given scale, with zeros
+# beyond a length; cells that this command wrote; accumulators of which lanes beyond a length are void.
+NARROW, GIVEN, OWN, CUT, VOID = 1, 2, 4, 8, 16
 
 # Columns of `cells`.
 (DEFINED, WRITTEN, WRITTEN_AT, WRITER, READ, READER, FIRST_READER, USED, SELF_READER, SELF_READ_AT, IS) = range(11)
@@ -34,8 +35,9 @@ CELL_COLUMNS = 11
 UNDEFINED, CONSTANT, COMPUTED, KEPT = range(4)
 
 (UNWRITTEN, RACE_READ, RACE_WRITE, TOO_SOON, SELF_READ, TWICE, OVERWRITES_CONSTANT, OVERWRITES_KEPT, LOST, PARTLY_LOST,
- UNUSED, STALE, HIDDEN, ALL_HIDDEN, NOT_STORABLE, NOT_OWN, KEPT_EARLY, KEPT_OTHER, KEPT_ORDER) = range(19)
-KINDS = 19
+ UNUSED, STALE, HIDDEN, ALL_HIDDEN, NOT_STORABLE, NOT_OWN, KEPT_EARLY, KEPT_OTHER, KEPT_ORDER, STALE_SUM, NOT_CUT,
+ UNMASKED) = range(22)
+KINDS = 22
 """Kinds of violation that `walk` finds."""
 
 FOUND_COLUMNS = 6
@@ -196,8 +198,12 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                     elif at - cell[WRITTEN_AT] < need and not (space == SCALARS and cell[WRITTEN] <= scalars_before):
                         _report(found, flags, TOO_SOON, k, space, address, writer, 0)
                     if writer >= 0:
-                        if acc[NEEDS] & ~OWN & ~cell[IS]:
+                        if acc[NEEDS] & (NARROW | GIVEN) & ~cell[IS]:
                             _report(found, flags, NOT_STORABLE, k, space, address, writer, 0)
+                        if acc[NEEDS] & CUT & ~cell[IS]:
+                            _report(found, flags, NOT_CUT, k, space, address, writer, 0)
+                        if cell[IS] & VOID and not ins[MASKED] and engine == VECTOR:
+                            _report(found, flags, UNMASKED, k, space, address, writer, 0)
                         used[space, writer] = 1
                         if lost[space, writer] >= 0:
                             _report(found, flags, PARTLY_LOST, k, space, address, lost[space, writer], 0)
@@ -207,6 +213,8 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                         cell[READER] = k
                     if cell[SELF_READER] != k or at + again > cell[SELF_READ_AT]:
                         cell[SELF_READER], cell[SELF_READ_AT] = k, at + again
+                    if engine == MATRIX and space == ACCUMULATORS and cell[FIRST_READER] >= 0:
+                        _report(found, flags, STALE_SUM, k, space, address, cell[FIRST_READER], 0)
                     if engine == VECTOR and space == ACCUMULATORS:
                         newest = max(newest, writer)
                         if cell[FIRST_READER] < 0:

@@ -19,15 +19,18 @@ OK, EARLY, OTHER_SLOT, ORDER = range(4)
 
 
 @njit(cache=True)
-def mark(touched, row, nj, row_j, nh, row_h, nr, row_r, shifts):
-    """Set `touched` for the rows of one read at each of `shifts`; rows out of range are passed over."""
+def mark(times, last, address, row, nj, row_j, nh, row_h, nr, row_r, shifts):
+    """Count one more in `times` for the rows of one read at each of `shifts`, and note its address in `last`; groups that share rows
+    count once, and rows out of range not at all.
+    """
     for shift in shifts:
         for j in range(nj):
             for h in range(nh if row_h else 1):
                 for r in range(nr):
                     at = row + shift + j * row_j + h * row_h + r * row_r
-                    if 0 <= at < len(touched):
-                        touched[at] = True
+                    if 0 <= at < len(times):
+                        times[at] += 1
+                        last[at] = address
 
 
 @njit(cache=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler import check_kernel as kernel
 from compiler import check_rows
-from compiler.check_cache import Kept, Plane
+from compiler.check_cache import BY_COLUMN, BY_TILE, Kept, Plane
 from compiler.check_control import Complaint, Trace
 from compiler.check_fields import ACCESSES, BY_SEGMENT, BY_WORD, COUNTS, FIRST_PASS, LAST_PASS, ROWS, Template
 from compiler.check_order import Order
@@ -52,10 +52,10 @@ class Walker:
     """The tables of one trace, and the walk over its classes."""
 
     def __init__(self, image: Image, trace: Trace, templates: dict[int, Template], order: Order, planes: list[Plane],
-                 kept: Kept, listing: Listing, report: Report, complain: Complaint, touched: np.ndarray) -> None:
+                 kept: Kept, listing: Listing, report: Report, complain: Complaint) -> None:
         self.image, self.trace, self.templates, self.order = image, trace, templates, order
         self.planes, self.kept, self.listing, self.report = planes, kept, listing, report
-        self.complain, self.touched = complain, touched
+        self.complain = complain
         self.config = image.config
         self.times = latencies(image.config)
         # A last, imaginary instruction reads what the command is for, when everything is done.
@@ -67,6 +67,7 @@ class Walker:
         self._accesses()
         self._rows()
         self._length()
+        self._void()
 
     # Tables
 
@@ -163,9 +164,24 @@ class Walker:
                               f"register {self.templates[address].fields['length_reg']}, which does not fit")
                 value = (0, 0)
                 self.length.pattern[k] = 0
+            if value[1] > 0 and (patterns.values(value) > patterns.position + 1).any():
+                n = int((patterns.values(value) > patterns.position + 1).argmax())
+                self.complain(address, "length", "a length that depends on the position is at most position + 1, as many as there "
+                              f"are; here it is {int(patterns.values(value)[n])} ({self._where(n)})")
             if value not in known:
                 known[value] = patterns.add(-(-patterns.values(value) // tiles), False)
             self.live.base[k], self.live.pattern[k] = known[value]
+
+    def _void(self) -> None:
+        """Products with the cache: lanes of rows by tile, and columns of rows by column, are void beyond the length."""
+        kinds = np.zeros(self.n, np.int64)
+        first = self.row_sum.base
+        inside = (self.opcode[self.row_k] == Opcode.MULTIPLY) & (first >= 0) & (first < self.config.rows)
+        kinds[self.row_k[inside]] = self.kept.row_kind[first[inside]]
+        kind, space = kinds[self.access_k], self.access[:, _A["space"]]
+        needs = self.access[:, _A["needs"]]
+        needs[(kind == BY_TILE) & (space == kernel.ACCUMULATORS)] |= kernel.VOID
+        needs[(kind == BY_COLUMN) & (space == kernel.OPERANDS)] |= kernel.CUT
 
     # Tokens
 
@@ -186,6 +202,19 @@ class Walker:
                                   f"is register {register}, which does")
                     fine = False
         return fine
+
+    def fixed_reads(self) -> Iterator[tuple[int, bool, int, list[int], int]]:
+        """Reads of the array whose size no argument changes: address, whether it is a FETCH, first row, the counts and steps
+        of `check_rows.mark`, pattern added to the row. For MULTIPLY only those whose rows no argument changes either."""
+        counts = np.stack([count.base for count in self.counts], axis=1)
+        varying = np.stack([count.pattern for count in self.counts], axis=1)
+        sizes = np.minimum(np.maximum(self._row_counts(counts), 1), LONGEST)
+        fixed = ~self._row_counts(varying).any(axis=1) & ~self.row_stores & (self.fetches | (self.row_sum.pattern == 0))
+        steps = self.row[:, [_R["row_j"], _R["row_h"], _R["row_r"]]]
+        for n in np.flatnonzero(fixed).tolist():
+            (nj, nh, nr), (row_j, row_h, row_r) = sizes[n].tolist(), steps[n].tolist()
+            yield (self._at(int(self.row_k[n])), bool(self.fetches[n]), int(self.row_sum.base[n]),
+                   [nj, row_j, nh, row_h, nr, row_r], int(self.row_sum.pattern[n]))
 
     # Classes
 
@@ -366,17 +395,8 @@ class Walker:
                           f"instruction reads row {int(results[n, 1])}, {text} ({self._where(point)})")
 
     def _fixed_rows(self) -> None:
-        """Rows of FETCH over all points and tokens, and a mark on all rows that are read, once for all classes."""
+        """Rows of FETCH over all points and tokens, once for all classes."""
         patterns, constant = self.trace.patterns, len(self.image.array)
-        counts = np.maximum(self._row_counts(np.stack([count.base for count in self.counts], axis=1)), 1)
-        values: dict[int, np.ndarray] = {}
-        for n in np.flatnonzero(~self.row_stores).tolist():
-            number = int(self.row_sum.pattern[n])
-            if number not in values:
-                values[number] = np.unique(patterns.array(number))
-            nj, nh, nr = np.minimum(counts[n], LONGEST).tolist()
-            check_rows.mark(self.touched, int(self.row_sum.base[n]), nj, int(self.row[n, _R["row_j"]]), nh,
-                            int(self.row[n, _R["row_h"]]), nr, int(self.row[n, _R["row_r"]]), values[number])
         for n in np.flatnonzero(self.fetches).tolist():
             k = int(self.row_k[n])
             span = [self.counts[_C["nj"]].base[k] - 1, self.row[n, _R["row_j"]]]

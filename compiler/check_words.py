@@ -46,6 +46,10 @@ def sentence(kind: int, space: int, cell: int, other: str, times: Latencies) -> 
                        "beyond the length",
         kernel.ALL_HIDDEN: f"a mask leaves what was computed; here nothing lies below the length, not even {what} of {other}",
         kernel.NOT_STORABLE: f"the cache stores 8-bit blocks, and columns those with a given scale; {what} by {other} is none",
+        kernel.STALE_SUM: f"a product adds to one that is going on; the sum in {what} has already been read by {other}: it "
+                          "needs init, or another accumulator",
+        kernel.NOT_CUT: f"cache columns beyond the length are void and must meet zeros; {what} by {other} is not masked",
+        kernel.UNMASKED: f"scores beyond the length are void; {what} by {other} holds some and is read without a mask",
         kernel.NOT_OWN: f"{what} is a result of the command, which must write it before HALT; it does not",
         kernel.KEPT_EARLY: f"{what} holds what earlier positions stored; some of it below the length was stored by none",
         kernel.KEPT_OTHER: f"{what} holds what positions of another slot stored",
