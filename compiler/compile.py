@@ -131,6 +131,8 @@ def compile_source(source: ModelSource, config: HardwareConfig, *, context: int 
             "rows": placement.rows.used, "scratch": placement.scratch.used, "instructions": len(words),
             "formats": _formats(placement), "losses": losses, "functions": [str(f) for f in fitted],
             "needed_rows": _needed_rows(placement), "decisions": program.decisions,
+            "regions": {m.name: [[r.name, r.base, r.size] for r in m.regions]
+                        for m in (placement.rows, placement.scratch, placement.scalars)},
             "pools": {name: list(used) for name, used in program.pools.items()},
         })
     if checked:

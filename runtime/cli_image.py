@@ -1,6 +1,7 @@
 """The commands that look into a compiled image: inspect, disasm, profile."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ from hw.errors import WordlineError
 from hw.image import Image, load
 from hw.isa import Opcode, decode
 from runtime.cli import ImageArgument, JsonOption, emit, out, table
+from runtime.memory_map import memory_map
 from runtime.profile import profile as cycles_by_operator
 
 __all__ = ["COMMANDS", "describe", "listing", "show"]
@@ -53,9 +55,16 @@ def show(facts: dict[str, Any]) -> None:
             out.print(f"{name}: {shown_value}", markup=False)
 
 
-def inspect(image: ImageArgument, as_json: JsonOption = False) -> None:
+def inspect(
+    image: ImageArgument,
+    picture: Annotated[Path | None, typer.Option("--map", help="Write a picture of the memories (SVG).")] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Say what an image is, what it fills and what the compiler reported."""
-    emit(describe(load(image)), as_json, show)
+    loaded = load(image)
+    emit(describe(loaded), as_json, show)
+    if picture is not None:
+        picture.write_text(memory_map(loaded), encoding="utf-8")
 
 
 def listing(image: Image, entry: str | None = None) -> Iterator[str]:
