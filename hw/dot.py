@@ -1,12 +1,12 @@
 """The dot unit: one array row times one operand block, exact integers, scaled to one or two fp32 terms."""
 
-from amaranth import C, Cat, Module, Mux, Signal, signed
+from amaranth import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw import latency
 from hw.config import BLOCK
-from hw.fp32 import CANONICAL_NAN, leading_zeros
+from hw.fp32 import CANONICAL_NAN, leading_zeros, shift_left
 from hw.isa import RowFormat
 
 __all__ = ["DotUnit", "Half", "SideBits"]
@@ -37,6 +37,12 @@ class DotUnit(wiring.Component):
 
     Timing: the terms leave `latency.DOT` cycles after row and block.
 
+    Parameters
+    ----------
+    packed : bool
+        Whether products of 28 by 9 bits make both sums at once, which simulates fastest, or products of 18 by
+        9 bits, which are smallest. The function is the same.
+
     Members
     -------
     row, side : In
@@ -51,7 +57,8 @@ class DotUnit(wiring.Component):
 
     latency = latency.DOT
 
-    def __init__(self) -> None:
+    def __init__(self, *, packed: bool = True) -> None:
+        self.packed = packed
         super().__init__({
             "row":    In(256),
             "side":   In(64),
@@ -66,37 +73,16 @@ class DotUnit(wiring.Component):
     def elaborate(self, platform):
         m = Module()
 
-        # Cycle 0: 64 products of a nibble and an operand, in four sums. Multiplier n has nibble n of the row.
-        # In a two-row format that is element n mod 32; in a q8 row it is the low or (n odd, signed) the high
-        # half of element n div 2. So it is the operand that is chosen, not the row.
-        is_q8 = Signal()
-        m.d.comb += is_q8.eq(self.format == RowFormat.Q8)
-        nibbles, negative = self._nibbles(m)
-        sums = {}
-        for half in (0, 1):
-            for odd in (0, 1):
-                products = []
-                for n in range(32 * half + odd, 32 * (half + 1), 2):
-                    weight = Signal(signed(5), name=f"w_{n}")
-                    operand = Signal(signed(9), name=f"q_{n}")
-                    m.d.comb += [
-                        weight.eq(Cat(nibbles[4 * n:4 * n + 4], negative[4 * n])),
-                        operand.eq(Mux(is_q8, self.q[n // 2], self.q[n % 32])),
-                    ]
-                    products.append(weight * operand)
-                sums[half, odd] = Signal(signed(18), name=f"sum_{half}_{odd}")
-                m.d.sync += sums[half, odd].eq(_tree(products))
-        is_q8_1, e_1, sum_1 = Signal(), Signal(signed(8)), Signal(signed(14))
+        # Cycle 0: two weights for every operand, and their products' sums. A two-row format has an element of
+        # each row, a q8 row the halves of one byte: the operand is the same in all.
+        low, high = self._weights(m)
+        whole, second = self._sums_packed(m, low, high) if self.packed else self._sums_split(m, low, high)
+
+        e_1, sum_1 = Signal(signed(8)), Signal(signed(14))
         side = Signal(SideBits)
-        m.d.sync += [is_q8_1.eq(is_q8), e_1.eq(self.e), sum_1.eq(self.sum), side.eq(self.side)]
+        m.d.sync += [e_1.eq(self.e), sum_1.eq(self.sum), side.eq(self.side)]
 
         # Cycle 1 to 3: scale and round, for both output rows alike.
-        whole = Signal(signed(22))
-        second = Signal(signed(19))
-        m.d.comb += [
-            whole.eq(sums[0, 0] + Mux(is_q8_1, sums[1, 0] + ((sums[0, 1] + sums[1, 1]) << 4), sums[0, 1])),
-            second.eq(sums[1, 0] + sums[1, 1]),
-        ]
         e_2, e_3 = Signal(signed(8)), Signal(signed(8))
         m.d.sync += [e_2.eq(e_1), e_3.eq(e_2)]
         m.d.sync += [
@@ -105,37 +91,71 @@ class DotUnit(wiring.Component):
         ]
         return m
 
-    def _nibbles(self, m: Module):
-        """The row as 64 five-bit integers: their low four bits, and their sign in bit 0 of each nibble.
-
-        Works on all nibbles at once, which costs the simulator eight words an operation instead of 64
-        nibbles.
-        """
-        ones = C(int("1" * 64, 16), 256)
-        odd = C(int("10" * 32, 16), 256)
-        b0, b1, b2, b3 = (Signal(256, name=f"bit_{k}") for k in range(4))
-        low, negative = Signal(256, name="nibbles"), Signal(256, name="negative")
-        m.d.comb += [b.eq((self.row >> k) & ones) for k, b in enumerate((b0, b1, b2, b3))]
-        # E2M1: magnitudes 0, 1, 2, 3, 4, 6, 8, 12 of the bits b2 b1 b0, sign b3; as two's complement.
-        size0 = ~b2 & b0
-        size1 = (~b2 & b1) | (b2 & ~b1 & b0)
-        size2 = b2 & (~b1 | b0)
-        size3 = b2 & b1
+    def _weights(self, m: Module):
+        """Two signed integers a pair: of the two rows; or low (unsigned) and high half of a byte."""
+        low = [Signal(signed(5), name=f"low_{n}") for n in range(BLOCK)]
+        high = [Signal(signed(5), name=f"high_{n}") for n in range(BLOCK)]
+        nibble = [self.row[4 * n:4 * n + 4] for n in range(2 * BLOCK)]
         with m.Switch(self.format):
             with m.Case(RowFormat.Q8):
-                m.d.comb += [low.eq(self.row), negative.eq(b3 & odd)]
+                for n in range(BLOCK):
+                    m.d.comb += [low[n].eq(nibble[2 * n]), high[n].eq(nibble[2 * n + 1].as_signed())]
             with m.Case(RowFormat.F4):
-                m.d.comb += [
-                    # -v = ~v + 1: bit k is inverted where a lower bit is set.
-                    low.eq(size0
-                           | ((size1 ^ (b3 & size0)) << 1)
-                           | ((size2 ^ (b3 & (size0 | size1))) << 2)
-                           | ((size3 ^ (b3 & (size0 | size1 | size2))) << 3)),
-                    negative.eq(b3 & (b0 | b1 | b2)),
-                ]
+                for n in range(BLOCK):
+                    m.d.comb += [low[n].eq(_doubled_e2m1(nibble[n])),
+                                 high[n].eq(_doubled_e2m1(nibble[BLOCK + n]))]
             with m.Default():
-                m.d.comb += low.eq(self.row)
-        return low, negative
+                for n in range(BLOCK):
+                    m.d.comb += [low[n].eq(nibble[n]), high[n].eq(nibble[BLOCK + n])]
+        return low, high
+
+    def _sums_packed(self, m: Module, low, high):
+        """Sums of the first and the second row, from one product for both weights of an operand.
+
+        The high weight stands so far above the low one that even the sums do not meet. In a q8 row the byte
+        is the low weight. All arithmetic is modulo the width, which the simulator likes.
+        """
+        pitch, width = 22, 42
+        products = []
+        for n in range(BLOCK):
+            pair = Signal(signed(28), name=f"pair_{n}")
+            with m.If(self.format == RowFormat.Q8):
+                m.d.comb += pair.eq(self.row[8 * n:8 * n + 8].as_signed())
+            with m.Else():
+                m.d.comb += pair.eq(low[n] + (high[n] << pitch))
+            product = Signal(signed(width), name=f"product_{n}")
+            m.d.comb += product.eq(pair * self.q[n])
+            products.append(product)
+        total = Signal(signed(width))
+        m.d.sync += total.eq(_tree(products, width))
+        whole, second = Signal(signed(pitch)), Signal(signed(19))
+        m.d.comb += [
+            whole.eq(total[:pitch]),
+            second.eq(total[pitch:].as_signed() + total[pitch - 1]),
+        ]
+        return whole, second
+
+    def _sums_split(self, m: Module, low, high):
+        """The same, with products of at most 18 by 9 bits, taken apart before they are added."""
+        pitch = 13
+        lows, highs = [], []
+        for n in range(BLOCK):
+            product = Signal(signed(27), name=f"product_{n}")
+            m.d.comb += product.eq((low[n] + (high[n] << pitch)) * self.q[n])
+            lows.append(product[:pitch].as_signed())
+            highs.append(product[pitch:].as_signed() + product[pitch - 1])
+        first, second = Signal(signed(18)), Signal(signed(19))
+        is_q8 = Signal()
+        m.d.sync += [first.eq(_tree(lows)), second.eq(_tree(highs)), is_q8.eq(self.format == RowFormat.Q8)]
+        whole = Signal(signed(22))
+        m.d.comb += whole.eq(first + Mux(is_q8, second << 4, 0))
+        return whole, second
+
+
+def _doubled_e2m1(nibble: Value):
+    """E2M1, doubled to an integer: magnitudes 0, 1, 2, 3, 4, 6, 8, 12."""
+    size = Mux(nibble[1:3] == 0, nibble[0], Cat(nibble[0], C(1, 1)) << (nibble[1:3] - 1)[:2])
+    return Mux(nibble[3], -size, size)
 
 
 def _term(m: Module, name: str, total: Signal, operands: Signal, d, minimum, e: Signal):
@@ -209,7 +229,7 @@ def _term(m: Module, name: str, total: Signal, operands: Signal, d, minimum, e: 
     word = local(32, "word")
     field = local(8, "field")
     m.d.comb += [
-        moved.eq(absolute << zeros),
+        moved.eq(shift_left(m, absolute, zeros)),
         rounded.eq((moved + C((1 << 36) - 1) + moved[37]) >> 37),
         # The top bit, bit 60 - zeros, weighs 2^(60 - zeros + e - 24).
         field.eq(60 - 24 + 127 - 1 + e - zeros),
@@ -222,8 +242,9 @@ def _significand(half):
     return Cat(half.fraction, half.exponent != 0)
 
 
-def _tree(values: list):
-    """The exact sum of some values, as a balanced tree."""
+def _tree(values: list, width: int | None = None):
+    """The sum of some values as a balanced tree: exact, or modulo a width."""
     while len(values) > 1:
-        values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
+        values = [(a + b)[:width] for a, b in zip(values[::2], values[1::2], strict=True)] if width else \
+            [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
     return values[0]

@@ -17,9 +17,9 @@ E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12])
 COUNT = 60_000
 
 
-@pytest.fixture(scope="module")
-def unit():
-    return Unit(DotUnit(), "dot")
+@pytest.fixture(scope="module", params=[True, False], ids=["packed", "split"])
+def unit(request):
+    return Unit(DotUnit(packed=request.param), "dot")
 
 
 def operands(rng, count):
