@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -268,3 +269,12 @@ def test_a_missing_compiler_for_the_simulator_is_named(image, tmp_path, monkeypa
     monkeypatch.setenv("PATH", str(tmp_path))
     assert refusal("sim", image) == (
         "simulation needs 'g++' on the path, which has none; install a C++20 compiler (Debian: apt install g++)")
+
+
+def test_ctrl_c_at_the_prompt_ends_quietly(image):
+    with subprocess.Popen([sys.executable, "-m", "wordline", "chat", str(image)], cwd=ROOT, text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as chat:
+        assert chat.stdout.read(2) == "> "
+        chat.send_signal(signal.SIGINT)
+        out, err = chat.communicate(timeout=60)
+    assert (chat.returncode, out, err) == (130, "", "\nwordline: interrupted\n")
