@@ -6,6 +6,8 @@ after the contents of all files of `hw` and `sim` that such code can take part i
 """
 
 import hashlib
+import shutil
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -18,21 +20,41 @@ from hw.paths import cache_directory
 
 __all__ = ["FEATURES", "njit"]
 
+_KEEP_SECONDS = 7 * 24 * 3600
 _ROOT = Path(__file__).parent.parent
 _PARTS = ("hw/config.py", "hw/isa.py", "hw/columns.py", "hw/jit.py", "hw/sequence.py", "hw/timemodel.py",
-          "hw/latency.py", "hw/timing.py", "sim/functional*.py", "sim/kernels*.py", "sim/numerics*.py")
+          "hw/timing.py", "sim/functional*.py", "sim/kernels*.py", "sim/numerics*.py")
 
-FEATURES: dict[str, bool] = dict(llvm.get_host_cpu_features())
-"""Instruction set extensions of this processor by LLVM's names."""
+_settings: Any = numba.config
+
+
+def _features() -> frozenset[str]:
+    if _settings.CPU_NAME is not None:
+        # Numba was told to compile for another processor.
+        named = (_settings.CPU_FEATURES or "").split(",")
+        return frozenset(name.removeprefix("+") for name in named if name.startswith("+"))
+    return frozenset(name for name, there in dict(llvm.get_host_cpu_features()).items() if there)
+
+
+FEATURES: frozenset[str] = _features()
+"""Instruction set extensions that compiled code may use, by LLVM's names."""
 
 
 @cache
 def _folder() -> str:
-    digest = hashlib.sha256(llvm.get_host_cpu_name().encode())
+    digest = hashlib.sha256(f"{_settings.CPU_NAME or llvm.get_host_cpu_name()} {sorted(FEATURES)}".encode())
     for pattern in _PARTS:
         for path in sorted(_ROOT.glob(pattern)):
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return str(cache_directory() / "numba" / digest.hexdigest()[:16])
+    folder = cache_directory() / "numba"
+    for old in folder.glob("*"):
+        # What earlier sources left behind and nobody can have open any more.
+        if old.stat().st_mtime < time.time() - _KEEP_SECONDS:
+            shutil.rmtree(old, ignore_errors=True)
+    current = folder / digest.hexdigest()[:16]
+    current.mkdir(parents=True, exist_ok=True)
+    current.touch()
+    return str(current)
 
 
 def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -44,10 +66,9 @@ def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return lambda f: njit(f, **options)
     options = {"cache": True, "fastmath": False, "error_model": "numpy", "_nrt": False, **options}
-    settings: Any = numba.config
-    usual = settings.CACHE_DIR
-    settings.CACHE_DIR = _folder()
+    usual = _settings.CACHE_DIR
+    _settings.CACHE_DIR = _folder()
     try:
         return numba.njit(**options)(function)
     finally:
-        settings.CACHE_DIR = usual
+        _settings.CACHE_DIR = usual

@@ -44,20 +44,21 @@ from hw.timemodel import (
 )
 from sim.kernels_check import ADDRESS_PROBLEMS, check_matrix, check_vector
 from sim.kernels_matrix import fetch, multiply_rows, store_column, store_row
+from sim.kernels_move import LANES
 from sim.kernels_vector import Lanes, buffers, run_vector
-from sim.kernels_vnni import AVAILABLE, TILES, multiply_rows_vnni
+from sim.kernels_words import AVAILABLE, multiply_words
 from sim.state import State
 
 __all__ = ["Completion", "FunctionalDevice"]
 
-# Chosen here, so that the fast form is not even compiled where the processor has no such instructions.
-_multiply_fast = multiply_rows_vnni if AVAILABLE else multiply_rows
+# Chosen here, so that it is not even compiled where the processor has no such instructions.
+_multiply_words = multiply_words if AVAILABLE else multiply_rows
 
 _MULTIPLY, _FETCH, _STORE_ROW = int(Opcode.MULTIPLY), int(Opcode.FETCH), int(Opcode.STORE_ROW)
 
 
 class _Facts(NamedTuple):
-    """Sizes that range checks need, and whether to use the kernels of `sim.kernels_vnni`."""
+    """Sizes that range checks need, and whether to use `sim.kernels_words`."""
 
     rows: int
     accumulators: int
@@ -66,7 +67,7 @@ class _Facts(NamedTuple):
     row_buffer: int
     tiles: int
     formats: int
-    fast: bool
+    words: bool
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,9 @@ def _interpret(table, pc, registers, time, limit, steps, facts, array, lanes, wo
             if result < 0:
                 return result, pc, executed, int64(0)
             if opcode == _MULTIPLY:
-                if facts.fast:
-                    _multiply_fast(f, array, lanes.accumulators, lanes.operand_q, lanes.operand_e,
-                                   lanes.operand_sum, work.sums)
+                if facts.words:
+                    _multiply_words(f, array, lanes.accumulators, lanes.operand_q, lanes.operand_e,
+                                    lanes.operand_sum, work.sums)
                 else:
                     multiply_rows(f, array, lanes.accumulators, lanes.operand_q, lanes.operand_e,
                                   lanes.operand_sum, work.sums)
@@ -152,12 +153,12 @@ class FunctionalDevice:
     config : HardwareConfig
         At most 32 tiles.
     portable : bool
-        Do without kernels made for this processor; they give the same bits faster.
+        Do without code made for this processor; it gives the same bits faster.
     """
 
     def __init__(self, config: HardwareConfig, *, portable: bool = False) -> None:
         self.config = config
-        self._fast = AVAILABLE and config.tiles == TILES and not portable
+        self._words = AVAILABLE and config.tiles == LANES and not portable
         self.state = State(config)
         self._work = buffers(config.tiles)
         self._table = decode_table(self.state.microcode)
@@ -212,7 +213,7 @@ class FunctionalDevice:
         c = self.config
         formats = sum(1 << RowFormat[name.upper()] for name in c.formats)
         return _Facts(c.rows, c.accumulators, c.scratch, c.operands, c.row_buffer, c.tiles, formats,
-                      self._fast)
+                      self._words)
 
     def _lanes(self) -> Lanes:
         s = self.state

@@ -12,7 +12,7 @@ from hw.memorymap import SPACE_TABLE, Space
 from hw.sequence import MachineError
 from hw.timemodel import predict
 from sim.functional import FunctionalDevice
-from sim.kernels_vnni import AVAILABLE
+from sim.kernels_words import AVAILABLE
 from sim.state import State
 from tests.randomprogram import ARGUMENTS, random_program, random_state
 from tests.sim.slow import Slow
@@ -53,7 +53,7 @@ def test_random_programs(tiles: int, seed: int) -> None:
     assert completion.timing == predict(config, encode(program), 0, arguments)
 
 
-@pytest.mark.skipif(not AVAILABLE, reason="needs a processor with AVX-512 VNNI")
+@pytest.mark.skipif(not AVAILABLE, reason="needs a processor with AVX2")
 @pytest.mark.parametrize("form", list(RowFormat))
 @pytest.mark.parametrize("init", [0, 1])
 def test_fast_multiply_is_the_portable_one(form: RowFormat, init: int) -> None:
