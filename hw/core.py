@@ -284,7 +284,8 @@ class Core(wiring.Component):
         """Domain ``lane``: the clock of all that follows a vector step, until its last result is written."""
         m.domains.lane = lane = ClockDomain(local=True)
         distances = latencies(self.config)
-        awake = step.valid | ResetSignal() | self._first.read | self._first.write | host.read | host.write
+        # An edge more after a reset: it takes the reset away, which would swallow the first step.
+        awake = step.valid | ResetSignal() | lane.rst | self._first.read | self._first.write | host.read | host.write
         for name, gap, again in (("results", distances.vector_done, step.valid),
                                  ("scalars", distances.scalar_write, step.valid & step.reduces)):
             # One cycle more than it takes, in which what was written is forgotten.
@@ -314,7 +315,7 @@ class Core(wiring.Component):
                        for name, member in ports.items() if member.flow == Out}
             inputs = {
                 "lane": C(n, 5), **word, "line": line, "shared": shared, "word": host.data[:32],
-                "integers": operands.integers, "sum": operands.sum, "exponent": operands.exponent,
+                **{f"integer_{k}": value for k, value in enumerate(operands.integers)}, "sum": operands.sum, "exponent": operands.exponent,
                 "p": scalars.q[0], "q": scalars.q[1], "r": scalars.q[2],
             }
             m.submodules[f"tile_{n}"] = Instance(
