@@ -1,11 +1,14 @@
-"""A core that only counts and remembers: it stands in for the real one in tests of the host port."""
+"""A core that only counts and remembers (with `hw.ram.VERILOG`): it stands in for the real one in tests of
+the host port.
+"""
 
 from amaranth import Cat, Module, Signal
-from amaranth.lib import data, memory, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.config import LINE_WORDS
 from hw.memorymap import ARGUMENTS
+from hw.ram import Ram
 from hw.timing import latencies
 
 __all__ = ["CoreDouble"]
@@ -36,29 +39,30 @@ class CoreDouble(wiring.Component):
         m = Module()
         tile_bits = (self.config.tiles - 1).bit_length()
         depth = 10 * self.config.tiles * LINES
-        m.submodules.store = store = memory.Memory(shape=32 * LINE_WORDS, depth=depth, init=[])
-        write, read = store.write_port(granularity=8), store.read_port()
+        store = Ram(width=32 * LINE_WORDS, depth=depth, strobes=4 * LINE_WORDS)
+        m.submodules.store = store.instance
         line = Cat(self.host_address[:(LINES - 1).bit_length()], self.host_tile[:tile_bits], self.host_space)
         scalars = 5 * self.config.tiles * LINES
 
         later = [self.host_q, *(Signal(32 * LINE_WORDS, name=f"later_{n}")
                                 for n in range(latencies(self.config).host_read - 1))]
-        m.d.comb += [read.addr.eq(line), read.en.eq(self.host_read), later[-1].eq(read.data)]
+        m.d.comb += [store.read_address[0].eq(line), store.read[0].eq(self.host_read), later[-1].eq(store.q[0])]
         m.d.sync += [a.eq(b) for a, b in zip(later, later[1:], strict=False)]
 
         left = Signal(32)
         m.d.sync += self.done.eq(0)
-        m.d.comb += [write.addr.eq(line), write.data.eq(self.host_data),
-                     write.en.eq(self.host_strobe & self.host_write.replicate(4 * LINE_WORDS))]
+        m.d.comb += [store.write_address.eq(line), store.data.eq(self.host_data),
+                     store.strobe.eq(self.host_strobe), store.write.eq(self.host_write)]
         with m.If(self.start):
             m.d.sync += [self.busy.eq(1), left.eq(self.arguments[0]), self.cycles.eq(self.arguments[0]),
                          self.nonfinite.eq(self.arguments[1][0])]
-            m.d.comb += [write.addr.eq(scalars), write.en.eq(-1),
-                         write.data.eq(sum((self.arguments[n] for n in range(ARGUMENTS)), self.entry)[:32])]
+            m.d.comb += [store.write_address.eq(scalars), store.strobe.eq(-1), store.write.eq(1),
+                         store.data.eq(sum((self.arguments[n] for n in range(ARGUMENTS)), self.entry)[:32])]
         with m.If(self.busy):
             m.d.sync += left.eq(left - 1)
             with m.If(left <= 1):
                 m.d.sync += [self.busy.eq(0), self.done.eq(1)]
             with m.If(self.host_read | self.host_write):
-                m.d.comb += [write.addr.eq(scalars + 1), write.en.eq(-1), write.data.eq(-1)]
+                m.d.comb += [store.write_address.eq(scalars + 1), store.strobe.eq(-1), store.write.eq(1),
+                             store.data.eq(-1)]
         return m

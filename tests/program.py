@@ -2,16 +2,17 @@
 
 import numpy as np
 
-from hw.config import LINE_WORDS, SCALARS, HardwareConfig
+from hw.config import LINE_WORDS, HardwareConfig
 from hw.image import Entry, Image, KvLayout
 from hw.isa import FUNCTIONS, TABLE_ENTRIES, A, Alu, C, Instruction, Opcode, Reduce, encode
 
-__all__ = ["ADD", "COPY", "FILL", "INFINITE", "PROGRAM", "small_image"]
+__all__ = ["PROGRAM", "WORDS", "small_image"]
 
-WORDS = 8
+WORDS = 16
+"""Words of every vector in the program: whole blocks of 32 elements with two tiles or more."""
 
 PROGRAM = [
-    # FILL: infinity to the quantizer.
+    # infinite: infinity to the quantizer.
     Instruction(Opcode.VECTOR, {"inner": WORDS, "a": A.S, "p": 3, "quantize": 1}),
     Instruction(Opcode.HALT),
     # COPY and add: scratch[to + i] = scratch[from + i] + scalar 1, sum to scalar 4, argmax to scalars 6
@@ -23,13 +24,13 @@ PROGRAM = [
         "inner": WORDS, "fence": 1, "a": A.X, "x_reg": 2, "x_i": 1,
         "reduce": Reduce.ARGMAX, "reduce_init": 1, "reduce_emit": 1, "r_dest": 6}),
     Instruction(Opcode.HALT),
-    # A loop that ends after `turns` turns.
+    # loop: some turns of nothing.
     Instruction(Opcode.LOOP, {"count": 0, "count_reg": 1}),
     Instruction(Opcode.ALU, {"fn": Alu.ADD, "rd": 9, "ra": 9, "imm": 3}),
     Instruction(Opcode.END),
     Instruction(Opcode.HALT),
 ]
-INFINITE, COPY, ADD, FILL = 0, 2, 5, 0
+_INFINITE, _COPY, _LOOP = 0, 2, 5
 
 
 def small_image(config: HardwareConfig, seed: int = 1) -> Image:
@@ -42,13 +43,11 @@ def small_image(config: HardwareConfig, seed: int = 1) -> Image:
     scalars = np.array([0, 0.5, 2, np.inf], np.float32)
     return Image(
         config=config,
-        entries={"infinite": Entry(INFINITE, (), 1), "copy": Entry(COPY, ("source", "target"), 1),
-                 "loop": Entry(ADD, ("turns",), 1)},
+        entries={"infinite": Entry(_INFINITE, (), 1), "copy": Entry(_COPY, ("source", "target"), 1),
+                 "loop": Entry(_LOOP, ("turns",), 1)},
         kv=KvLayout(slots=2, context=16), logits=(WORDS, WORDS * config.tiles - 1), argmax=7,
         array=array, scratch=scratch.view(np.uint32), scalars=scalars.view(np.uint32),
         microcode=encode(PROGRAM),
         tables=random.integers(0, 1 << 19, (TABLE_ENTRIES, 3), np.uint32),
         functions=np.zeros((FUNCTIONS, 4), np.uint32))
 
-
-assert SCALARS > 7

@@ -3,6 +3,7 @@
 import pytest
 
 from hw.config import preset
+from hw.ram import VERILOG
 from hw.top import Top
 from tests.cocotb.runner import run
 from tests.coredouble import CoreDouble
@@ -12,4 +13,5 @@ from tests.coredouble import CoreDouble
 @pytest.mark.parametrize("stalls", ["0", "0.4"])
 def test_hostport(stalls):
     config = preset("tiny")
-    assert run(Top(config, CoreDouble(config)), "tests.cocotb.hostport", seed=1, STALLS=stalls) > 10
+    double = Top(config, CoreDouble(config))
+    assert run(double, "tests.cocotb.hostport", seed=1, verilog={"ram.v": VERILOG}, STALLS=stalls) > 10
