@@ -90,7 +90,7 @@ class Trace:
     """The engine instructions that one entry executes, in program order.
 
     `address` int64 (n,); `snapshot` int64 (n,), a row of `base` and `pattern`, int64 (snapshots, 16): the registers then.
-    `words` counts all executed words.
+    `words` counts all executed words; `halt` is the address of the HALT.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Trace:
     base: np.ndarray
     pattern: np.ndarray
     words: int
+    halt: int
 
 
 class _Walk:
@@ -237,7 +238,7 @@ class _Walk:
                     pc += 1
         table = np.array(states, np.int64).reshape(-1, REGISTERS, 2)
         return Trace(self.name, self.entry, self.patterns, np.array(addresses, np.int64), np.array(snapshots, np.int64),
-                     table[:, :, 0], table[:, :, 1], executed)
+                     table[:, :, 0], table[:, :, 1], executed, pc)
 
 
 def traces(image: Image, listing: Listing, name: str, complain: Complaint,

@@ -92,7 +92,7 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
     ----------
     instructions, accesses : int64 (n, INSTRUCTION_COLUMNS), (m, ACCESS_COLUMNS)
         In program order; an instruction's reads come before its writes.
-    cells : int64 (c, CELL_COLUMNS)
+    cells : int32 (c, CELL_COLUMNS)
         DEFINED as the command finds it, all else -1, USED and IS 0.
     starts, sizes : int64 (5,)
         First cell and number of cells of each space.

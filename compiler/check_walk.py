@@ -19,7 +19,7 @@ from compiler.check_control import Complaint, Trace
 from compiler.check_fields import ACCESSES, BY_SEGMENT, BY_WORD, COUNTS, FIRST_PASS, LAST_PASS, ROWS, Template
 from compiler.check_order import Order
 from compiler.check_report import Listing, Report
-from compiler.check_words import SPACES, sentence
+from compiler.check_words import MANY, sentence
 from hw.config import SCALARS
 from hw.image import Image
 from hw.isa import Opcode
@@ -68,6 +68,7 @@ class Walker:
         self._rows()
         self._length()
         self._void()
+        self._fixed()
 
     # Tables
 
@@ -238,7 +239,7 @@ class Walker:
             return
         self._fixed_rows()
         table = np.stack(self.trace.patterns.points)
-        cells = np.full((int(self.sizes.sum()), kernel.CELL_COLUMNS), -1)
+        cells = np.full((int(self.sizes.sum()), kernel.CELL_COLUMNS), -1, np.int32)
         fresh = cells.copy()
         fresh[:, kernel.USED] = fresh[:, kernel.IS] = 0
         fresh[:, kernel.DEFINED] = kernel.UNDEFINED
@@ -290,8 +291,7 @@ class Walker:
         kind, k, space, cell, other, point = row
         address = self.listing.name(int(self.trace.address[other])) if 0 <= other < self.n - 1 else ""
         text = sentence(kind, space, cell, address, self.times)
-        at = int(self.trace.address[k]) if k < self.n - 1 else -1
-        self.complain(at, f"{kind} {space}", f"{text} ({self._where(int(points[point]))})")
+        self.complain(self._at(k), f"{kind} {space}", f"{text} ({self._where(int(points[point]))})")
 
     def _counts(self, values: np.ndarray, point: int) -> np.ndarray:
         """Counts after resolution, int64 (n, 8); reports those that are too long or not whole blocks."""
@@ -301,28 +301,27 @@ class Walker:
             self.complain(self._at(k), "count", f"a loop inside an instruction has 0 to {LONGEST} iterations; {COUNTS[column]} is "
                           f"{int(counts[k, column])} here ({self._where(point)})")
         counts = np.clip(counts, 1, LONGEST)
-        quantizes = self._column(self._field("quantize")).astype(bool)
         unit = self.config.lanes_per_block
-        for k in np.flatnonzero(quantizes & (counts[:, _C["inner"]] % unit != 0))[:20].tolist():
+        for k in np.flatnonzero(self.quantizes & (counts[:, _C["inner"]] % unit != 0))[:20].tolist():
             self.complain(self._at(k), "blocks", f"inner is a multiple of 32/T = {unit} when quantizing; it is "
                           f"{int(counts[k, _C['inner']])} here ({self._where(point)})")
         return counts
 
     def _at(self, k: int) -> int:
-        return int(self.trace.address[k]) if k < self.n - 1 else -1
+        return int(self.trace.address[k]) if k < self.n - 1 else self.trace.halt
 
     def _resolved(self, counts: np.ndarray, values: np.ndarray, point: int) -> np.ndarray:
         """The kernel's accesses, int64 (m, ACCESS_COLUMNS); reports addresses out of range and leaves these out."""
         a, k = self.access, self.access_k
-        out = np.zeros((len(a), kernel.ACCESS_COLUMNS), np.int64)
+        out = self.fixed.copy()
         base = self.address.at(values)
         outer, inner = counts[k, a[:, _A["outer"]]], counts[k, a[:, _A["inner"]]]
         low, high = _reach(base, (outer, a[:, _A["outer_step"]]), (inner, a[:, _A["inner_step"]]))
         size = self.sizes[a[:, _A["space"]]]
         bad = (low < 0) | (high >= size)
         for n in np.flatnonzero(bad)[:20].tolist():
-            name = SPACES[int(a[n, _A["space"]])]
-            self.complain(self._at(int(k[n])), f"range {name}", f"{name}s are 0 to {int(size[n]) - 1}; this instruction reaches "
+            name = MANY[int(a[n, _A["space"]])]
+            self.complain(self._at(int(k[n])), f"range {name}", f"{name} are 0 to {int(size[n]) - 1}; this instruction reaches "
                           f"{int(low[n])} to {int(high[n])} ({self._where(point)})")
         for n in np.flatnonzero((a[:, _A["even"]] == 1) & (base % 2 == 1))[:20].tolist():
             self.complain(self._at(int(k[n])), "even", "rows of a two-row format fill pairs of accumulators; acc must be even, it "
@@ -331,19 +330,28 @@ class Walker:
         for n in np.flatnonzero(overlap)[:20].tolist():
             self.complain(self._at(int(k[n])), "overlap", f"groups of accumulators must lie apart; {int(inner[n])} of them at a "
                           f"step of {int(a[n, _A['outer_step']])} overlap ({self._where(point)})")
-        time = a[:, _A["time"]]
-        width, nr = counts[k, _C["inner"]], counts[k, _C["nr"]]
-        passes = np.maximum(counts[k, _C["nh"]] * nr, self.times.accumulate)
-        out[:, kernel.SPACE], out[:, kernel.WRITES], out[:, kernel.BASE] = a[:, _A["space"]], a[:, _A["writes"]], base
-        out[:, kernel.OUTER], out[:, kernel.OUTER_STEP] = np.where(bad, 0, outer), a[:, _A["outer_step"]]
-        out[:, kernel.INNER], out[:, kernel.INNER_STEP] = inner, a[:, _A["inner_step"]]
-        out[:, kernel.TIME] = np.select([time == BY_SEGMENT, time == LAST_PASS],
-                                        [width - 1, (counts[k, _C["nj"]] - 1) * passes], 0)
-        out[:, kernel.TIME_OUTER] = np.select([(time == BY_WORD) | (time == BY_SEGMENT),
-                                               (time == FIRST_PASS) | (time == LAST_PASS)], [width, nr], 0)
-        out[:, kernel.TIME_INNER] = np.isin(time, (BY_WORD, FIRST_PASS, LAST_PASS)) & (inner > 1)
-        out[:, kernel.NEEDS], out[:, kernel.SINGLE] = a[:, _A["needs"]], a[:, _A["single"]]
+        out[:, kernel.BASE], out[:, kernel.OUTER], out[:, kernel.INNER] = base, np.where(bad, 0, outer), inner
+        by_lanes, passes_of, at_end, at_last = self.timed
+        width = counts[k[by_lanes], _C["inner"]]
+        out[by_lanes, kernel.TIME_OUTER] = width
+        out[at_end, kernel.TIME] = counts[k[at_end], _C["inner"]] - 1
+        out[passes_of, kernel.TIME_OUTER] = counts[k[passes_of], _C["nr"]]
+        last = k[at_last]
+        out[at_last, kernel.TIME] = (counts[last, _C["nj"]] - 1) * np.maximum(counts[last, _C["nh"]] * counts[last, _C["nr"]],
+                                                                             self.times.accumulate)
         return out
+
+    def _fixed(self) -> None:
+        """The columns of the kernel's accesses that no argument changes, and where the others are."""
+        a, time = self.access, self.access[:, _A["time"]]
+        self.fixed = np.zeros((len(a), kernel.ACCESS_COLUMNS), np.int64)
+        for column, name in ((kernel.SPACE, "space"), (kernel.WRITES, "writes"), (kernel.OUTER_STEP, "outer_step"),
+                             (kernel.INNER_STEP, "inner_step"), (kernel.NEEDS, "needs"), (kernel.SINGLE, "single")):
+            self.fixed[:, column] = a[:, _A[name]]
+        self.fixed[:, kernel.TIME_INNER] = np.isin(time, (BY_WORD, FIRST_PASS, LAST_PASS))
+        self.timed = tuple(np.flatnonzero(np.isin(time, kinds)) for kinds in (
+            (BY_WORD, BY_SEGMENT), (FIRST_PASS, LAST_PASS), (BY_SEGMENT,), (LAST_PASS,)))
+        self.quantizes = self._column(self._field("quantize")).astype(bool)
 
     @staticmethod
     def _overlap(a: np.ndarray, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:

@@ -3,10 +3,12 @@
 from compiler import check_kernel as kernel
 from hw.timing import Latencies
 
-__all__ = ["SPACES", "sentence"]
+__all__ = ["MANY", "SPACES", "sentence"]
 
 SPACES = {kernel.ACCUMULATORS: "accumulator", kernel.SCRATCH: "scratch word", kernel.OPERANDS: "operand block",
           kernel.ROW_BUFFER: "row buffer entry", kernel.SCALARS: "scalar"}
+
+MANY = {space: f"{name}s" for space, name in SPACES.items()} | {kernel.ROW_BUFFER: "row buffer entries"}
 
 _TOO_SOON = {
     kernel.ACCUMULATORS: ("{times.accumulate} cycles after it is written", "needs a fence or the same order"),
@@ -35,7 +37,7 @@ def sentence(kind: int, space: int, cell: int, other: str, times: Latencies) -> 
                                     "would find it changed",
         kernel.OVERWRITES_KEPT: f"{what} is kept from command to command, a tile at a time; this instruction overwrites it "
                                 "in all tiles",
-        kernel.LOST: f"results are read before they are overwritten; this instruction overwrites {SPACES[space]}s of {other}, "
+        kernel.LOST: f"results are read before they are overwritten; this instruction overwrites {MANY[space]} of {other}, "
                      "which nothing has read",
         kernel.PARTLY_LOST: f"results are read before they are overwritten; this instruction reads {what} of a result of which "
                             f"{other} has overwritten a part that nothing had read",
