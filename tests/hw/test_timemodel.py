@@ -8,7 +8,6 @@ from hw.isa import A, Instruction, Opcode, Reduce, decode_table, encode
 from hw.sequence import MachineError
 from hw.timemodel import TOKENS, Prediction, Stall, predict
 from hw.timing import latencies
-from sim.timing import matrix_stalls, operator_times, table
 
 TINY = preset("tiny")
 L = latencies(TINY)
@@ -151,19 +150,13 @@ def test_decoded_table_is_as_good() -> None:
 def test_all_cycles_have_a_cause() -> None:
     result = timed(multiply(3, 40, signal=1), I(O.STORE_ROW, {"nj": 5}), multiply(2, 1, fence=1),
                    vector(30, wait=1, signal=1), multiply(1, 50, wait=1))
-    causes = matrix_stalls(result)
-    assert set(causes) == {"sequencer", "token", "fence", "padding", "stores", "end"}
-    assert sum(causes.values()) + result.row_reads == result.cycles
-    assert causes["stores"] == 5 and causes["padding"] == 2 * (L.accumulate - 1)
-
-
-def test_operators() -> None:
-    result = timed(multiply(3, 40), vector(30), multiply(1, 50), vector(7))
-    times = operator_times(result.records, [(0, 2, "product"), (2, 3, "second"), (3, 3, "empty")])
-    assert [(t.name, t.instructions, t.row_reads, t.vector_busy) for t in times] == [
-        ("product", 2, 120, 30), ("second", 1, 50, 0), ("other", 1, 0, 7)]
-    text = table(TINY, result, [(0, 2, "product"), (2, 3, "second")]).splitlines()
-    assert text[0].startswith(f"tiny: {result.cycles} cycles, ") and text[2].startswith("product ")
+    matrix = result.records[result.records["engine"] == 0]
+    steps = matrix["last"] - matrix["first"] + 1
+    assert matrix["stall"].tolist() == [Stall.SEQUENCER, Stall.NONE, Stall.FENCE, Stall.TOKEN]
+    assert (steps - matrix["useful"]).tolist() == [0, 5, 2 * (L.accumulate - 1), 0]
+    after = result.cycles - (matrix["last"][-1] + 1)
+    assert steps.sum() + matrix["stalled"].sum() + after == result.cycles
+    assert result.row_reads == matrix["useful"].sum() and result.utilisation == result.row_reads / result.cycles
 
 
 def test_refused() -> None:
