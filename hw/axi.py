@@ -6,7 +6,7 @@ Names and rules follow AMBA AXI (ARM IHI 0022), chapters A2 and A3. Signals that
 
 from enum import IntEnum
 
-from amaranth import Module, Mux, Shape, Signal
+from amaranth import Module, Mux, Shape, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -103,7 +103,7 @@ class Slice(wiring.Component):
         width = Shape.cast(self.i.p.shape()).width
         spare = Signal(width)
         spared = Signal()
-        into, out = self.i.p.as_value(), self.o.p.as_value()
+        into, out = Value.cast(self.i.p), Value.cast(self.o.p)
 
         m.d.comb += self.i.ready.eq(~spared)
         with m.If(self.o.ready | ~self.o.valid):
