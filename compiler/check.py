@@ -1,25 +1,29 @@
-"""The independent checker of finished images: proves that a program obeys the machine's contract (docs/machine.md).
+"""The independent checker: proves that a finished image obeys the machine's contract, docs/machine.md.
 
-For every entry point and every legal argument (token below the vocabulary, position below the entry's context, slot below
-the cache's slots) it proves:
+For every entry point and every legal argument (token below the vocabulary, position below the entry's
+context, slot below the cache's slots) it proves:
 
-* accumulators, scratch words, operand blocks, row buffer entries and scalars are written, in this command or as contents of the
-  image, before they are read; what earlier commands left is read only where commands for earlier positions of the same slot stored it
-  (`compiler.check_cache`); elements that a mask hides need not be there;
-* any two conflicting accesses of the two engines are ordered by tokens, and inside an engine a result is read no sooner than the
-  pipeline has it (`compiler.check_kernel`); every token is taken, none is waited for in vain, no counter overflows
-  (`compiler.check_order`);
-* results are not overwritten unread, images' contents and the cache are not destroyed, and commands deliver their logits;
-* addresses, counts and selectors exist, register sums fit, loops end, HALT is reached (`compiler.check_control`,
-  `compiler.check_fields`).
+* accumulators, scratch words, operand blocks, row buffer entries and scalars are written, in this command or
+  as contents of the image, before they are read; what earlier commands left is read only where commands for
+  earlier positions of the same slot stored it (`compiler.check_cache`); elements that a mask hides need not
+  be there;
+* any two conflicting accesses of the two engines are ordered by tokens, and inside an engine a result is read
+  no sooner than the pipeline has it (`compiler.check_kernel`); every token is taken, none is waited for in
+  vain, no counter overflows (`compiler.check_order`);
+* results are not overwritten unread, images' contents and the cache are not destroyed, and commands deliver
+  their logits;
+* addresses, counts and selectors exist, register sums fit, loops end, HALT is reached
+  (`compiler.check_control`, `compiler.check_fields`).
 
-Why this holds for all contexts: what an instruction touches and when depends on the arguments alone, through integer
-registers. Their values are computed at every point of the argument space, points with equal counts and addresses form a
-class, and one command of each class is followed cell by cell (`compiler.check_walk`). Nothing is extrapolated.
+Why this holds for all contexts: what an instruction touches and when depends on the arguments alone, through
+integer registers. Their values are computed at every point of the argument space, points with equal counts
+and addresses form a class, and one command of each class is followed cell by cell (`compiler.check_walk`).
+Nothing is extrapolated.
 
-Why it holds for all timings: tokens, queues and stalls only delay. Between engines only tokens count. Within an engine the
-distance of two steps is at least what the steps, fences and chains between them take, because every term of an instruction's earliest
-start refers to the instruction before it; a scalar fence refers to a farther one, and is counted only for what it is for.
+Why it holds for all timings: tokens, queues and stalls only delay. Between engines only tokens count. Within
+an engine the distance of two steps is at least what the steps, fences and chains between them take, because
+every term of an instruction's earliest start refers to the instruction before it; a scalar fence refers to a
+farther one, and is counted only for what it is for.
 
 It shares no code with scheduling, synchronisation or footprints.
 """
@@ -59,10 +63,12 @@ def check(image: Image, *, limit: int = LIMIT) -> Report:
                 if address not in templates:
                     if address not in words:
                         words[address] = listing.fields(address)
-                    templates[address] = template(image, address, listing.opcode(address), words[address], complain)
+                    templates[address] = template(image, address, listing.opcode(address), words[address],
+                                                  complain)
             planes = apart(image, trace, find_planes(trace, templates, complain), listing, complain)
             found.append((trace, planes))
-            report.arguments += len(trace.patterns.position) * (image.logits[1] if "token" in entry.arguments else 1)
+            report.arguments += len(trace.patterns.position) * (image.logits[1] if "token" in entry.arguments
+                                                                else 1)
     if not found:
         return report
     kept = _kept(image, found, complaints)
@@ -81,25 +87,30 @@ def check(image: Image, *, limit: int = LIMIT) -> Report:
 
 def _complaint(name: str, listing: Listing, report: Report, limit: int) -> Complaint:
     def complain(address: int, kind: str, problem: str) -> None:
-        report.add(CheckError(name, address, listing.operator(address), listing.text(address), problem), kind, limit)
+        report.add(CheckError(name, address, listing.operator(address), listing.text(address), problem), kind,
+                   limit)
     return complain
 
 
 def _image_fits(image: Image, complain: Complaint) -> bool:
     """Whether the contents fit the device at all."""
     config, fine = image.config, True
-    for name, size, room in (("array rows", len(image.array), config.rows), ("scratch words", len(image.scratch), config.scratch),
+    for name, size, room in (("array rows", len(image.array), config.rows), ("scratch words",
+                                                                             len(image.scratch),
+                                                                             config.scratch),
                              ("microcode words", len(image.microcode), config.microcode)):
         if size > room:
             complain(-1, f"size {name}", f"the device has {room} {name}; the image has {size}")
             fine = False
     for name, entry in image.entries.items():
         if not 0 <= entry.address < len(image.microcode):
-            complain(-1, f"entry {name}", f"entry point {name!r} must be a microcode address below {len(image.microcode)}; it is "
+            complain(-1, f"entry {name}", f"entry point {name!r} must be a microcode address below "
+                                          f"{len(image.microcode)}; it is "
                      f"{entry.address}")
             fine = False
         elif not 1 <= entry.context <= image.kv.context:
-            complain(-1, f"entry {name}", f"the context of entry point {name!r} must be 1 to {image.kv.context}, that of the "
+            complain(-1, f"entry {name}", f"the context of entry point {name!r} must be 1 to "
+                                          f"{image.kv.context}, that of the "
                      f"cache; it is {entry.context}")
             fine = False
     if image.kv.slots < 1:

@@ -1,10 +1,12 @@
-"""State that outlives commands: cache rows of the array, and scratch words that commands write one tile at a time.
+"""State that outlives commands: cache rows of the array, and scratch words that commands write one tile at a
+time.
 
-The command for position p of a slot may count on what the commands for positions 0 to p of the same slot stored, each by
-some entry point. A *plane* is what one executed store writes over all arguments: row (or word) ``base + pattern``. Planes
-of a command are disjoint, in a plane every slot has its own rows, no two positions of a slot write the same tile of a row
-(or byte column), and all entry points have the same planes as far as their positions go; so what was stored stays, and the
-map of first positions, `Kept`, holds after every sequence of legal commands.
+The command for position p of a slot may count on what the commands for positions 0 to p of the same slot
+stored, each by some entry point. A *plane* is what one executed store writes over all arguments: row (or
+word) ``base + pattern``. Planes of a command are disjoint, in a plane every slot has its own rows, no two
+positions of a slot write the same tile of a row (or byte column), and all entry points have the same planes
+as far as their positions go; so what was stored stays, and the map of first positions, `Kept`, holds after
+every sequence of legal commands.
 """
 
 from dataclasses import dataclass
@@ -31,7 +33,8 @@ BY_TILE, BY_COLUMN = 1, 2
 class Plane:
     """Array rows, or scratch words, ``base + pattern`` that the executed instruction `k` of a trace writes.
 
-    `place` is a value (base, pattern) that, mod T or for `column` mod 32, names the tile or byte column written.
+    `place` is a value (base, pattern) that, mod T or for `column` mod 32, names the tile or byte column
+    written.
     """
 
     scratch: bool
@@ -50,7 +53,8 @@ class Plane:
 def find_planes(trace: Trace, templates: dict[int, Template], complain: Complaint) -> list[Plane]:
     """The planes of one command, in program order."""
     out = []
-    for k, (address, snapshot) in enumerate(zip(trace.address.tolist(), trace.snapshot.tolist(), strict=True)):
+    for k, (address, snapshot) in enumerate(zip(trace.address.tolist(), trace.snapshot.tolist(),
+                                                strict=True)):
         t = templates[address]
         f = t.fields
         if not t.stores and not (t.vector and f["w"] and f["w_single"]):
@@ -62,12 +66,14 @@ def find_planes(trace: Trace, templates: dict[int, Template], complain: Complain
         count, varies = register("inner_reg" if t.vector else "nj_reg")
         count = max(count + f["inner" if t.vector else "nj"], 1)
         if varies or count > 1 << 16:
-            complain(address, "stores", "what a command keeps may not vary in size; this store's count comes from an argument "
+            complain(address, "stores", "what a command keeps may not vary in size; this store's count "
+                                        "comes from an argument "
                      "or exceeds 65536")
             continue
         if t.vector:
             base, pattern = register("w_word_reg")
-            offsets = sorted({o * f["w_o"] + i * f["w_i"] for o in range(max(f["outer"], 1)) for i in range(count)})
+            offsets = sorted({o * f["w_o"] + i * f["w_i"] for o in range(max(f["outer"], 1))
+                              for i in range(count)})
             first, column, place = f["w_word"] + base, False, register("w_tile_reg")
         else:
             base, pattern = register("row_reg")
@@ -83,10 +89,10 @@ def find_planes(trace: Trace, templates: dict[int, Template], complain: Complain
 class Kept:
     """What commands keep.
 
-    `rows` int64 (array rows,): the first position that writes a row; `row_slot` the slot that it belongs to (-1: none);
-    `row_kind` 0, `BY_TILE` or `BY_COLUMN`: what a position writes of it.
-    `word` int64 (scratch words,): row of `tiles` and `word_slot` for a word that is kept, else -1; `tiles` int64
-    (words, T + 1): the latest of the first positions that write tiles below n.
+    `rows` int64 (array rows,): the first position that writes a row; `row_slot` the slot that it belongs to
+    (-1: none); `row_kind` 0, `BY_TILE` or `BY_COLUMN`: what a position writes of it. `word` int64 (scratch
+    words,): row of `tiles` and `word_slot` for a word that is kept, else -1; `tiles` int64 (words, T + 1):
+    the latest of the first positions that write tiles below n.
     """
 
     rows: np.ndarray
@@ -111,7 +117,8 @@ def _alone(plane: Plane, patterns: Patterns, tiles: int) -> str:
     return ""
 
 
-def apart(image: Image, trace: Trace, planes: list[Plane], listing: Listing, complain: Complaint) -> list[Plane]:
+def apart(image: Image, trace: Trace, planes: list[Plane], listing: Listing,
+          complain: Complaint) -> list[Plane]:
     """The planes of one command that are sound.
 
     Reports stores that leave the memory, hit the image's own contents, or do not stay apart from each other.
@@ -129,15 +136,19 @@ def apart(image: Image, trace: Trace, planes: list[Plane], listing: Listing, com
         if key not in alone:
             alone[key] = _alone(plane, patterns, config.tiles)
         if low < 0 or high >= size:
-            complain(plane.address, "range", f"{what}s are 0 to {size - 1}; this store reaches {low} to {high}")
+            complain(plane.address, "range", f"{what}s are 0 to {size - 1}; this store reaches {low} to "
+                                             f"{high}")
         elif low < first:
-            complain(plane.address, "constant", f"the image's own contents are {what}s 0 to {first - 1}; this store overwrites "
+            complain(plane.address, "constant", f"the image's own contents are {what}s 0 to {first - 1}; "
+                                                "this store overwrites "
                      f"{low} to {min(high, first - 1)}")
         elif alone[key]:
-            complain(plane.address, "apart", f"positions and slots keep apart what they store; {what} {low} {alone[key]}")
+            complain(plane.address, "apart", f"positions and slots keep apart what they store; {what} {low} "
+                                             f"{alone[key]}")
         elif (clash := writers[plane.scratch][where]).max() >= 0:
             n = int(clash.argmax())
-            complain(plane.address, "apart", f"stores of one command keep apart what they store; {what} {int(where[n])} is also "
+            complain(plane.address, "apart", f"stores of one command keep apart what they store; {what} "
+                                             f"{int(where[n])} is also "
                      f"written by {listing.name(int(clash[n]))}")
         else:
             writers[plane.scratch][where] = plane.address
@@ -167,8 +178,10 @@ def keep(trace: Trace, planes: list[Plane], kept: Kept, tiles: int) -> None:
         kept.word_slot[words] = slot
 
 
-def agree(reference: tuple[Trace, list[Plane]], other: tuple[Trace, list[Plane]], tiles: int, complain: Complaint) -> None:
-    """Whether two commands store alike wherever both may be called; reports the first plane of `other` that differs."""
+def agree(reference: tuple[Trace, list[Plane]], other: tuple[Trace, list[Plane]], tiles: int,
+          complain: Complaint) -> None:
+    """Whether two commands store alike wherever both may be called; reports the first plane of `other` that
+    differs."""
     slots = 1 + max(int(trace.patterns.slot.max()) for trace, _ in (reference, other))
     points = [trace.patterns.position * slots + trace.patterns.slot for trace, _ in (reference, other)]
     _, *common = np.intersect1d(points[0], points[1], assume_unique=True, return_indices=True)
@@ -182,16 +195,20 @@ def agree(reference: tuple[Trace, list[Plane]], other: tuple[Trace, list[Plane]]
             key = (plane.pattern, plane.column, plane.place)
             if key not in known:
                 array = trace.patterns.array(plane.pattern)[at]
-                known[key] = int(array[0]), (array - array[0]).tobytes(), plane.places(trace.patterns, tiles)[at].tobytes()
+                known[key] = int(array[0]), (array - array[0]).tobytes(), plane.places(trace.patterns,
+                                                                                       tiles)[at].tobytes()
             first, pattern, place = known[key]
             marks[plane.scratch, plane.column, plane.base + first, pattern, place] = plane.address
         sets.append(marks)
     for mark, address in sets[1].items():
         if mark not in sets[0]:
-            complain(address, "agree", f"entry points must store alike; {reference[0].name} does not store what this "
+            complain(address, "agree", f"entry points must store alike; {reference[0].name} does not store "
+                                       "what this "
                      f"instruction stores at {'scratch word' if mark[0] else 'array row'} {mark[2]}")
             return
     if len(sets[1]) < len(sets[0]):
         missing = next(mark for mark in sets[0] if mark not in sets[1])
-        complain(other[0].entry.address, "agree", f"entry points must store alike; this one does not store what "
-                 f"{reference[0].name} stores at {'scratch word' if missing[0] else 'array row'} {missing[2]}")
+        complain(other[0].entry.address, "agree", "entry points must store alike; this one does not store "
+                                                  "what "
+                 f"{reference[0].name} stores at {'scratch word' if missing[0] else 'array row'} "
+                 f"{missing[2]}")

@@ -1,8 +1,9 @@
-"""The sequencer for all arguments at once: which engine instructions a command executes, with which register values.
+"""The sequencer for all arguments at once: which engine instructions a command executes, with which register
+values.
 
-A register is a base plus a *pattern*: its value at every point of the argument space. Points are the pairs (position,
-slot), or the tokens; a value that depends on both kinds is refused. A loop whose count varies splits the points, and
-each part is walked by itself.
+A register is a base plus a *pattern*: its value at every point of the argument space. Points are the pairs
+(position, slot), or the tokens; a value that depends on both kinds is refused. A loop whose count varies
+splits the points, and each part is walked by itself.
 """
 
 from collections.abc import Callable
@@ -89,8 +90,8 @@ class Patterns:
 class Trace:
     """The engine instructions that one entry executes, in program order.
 
-    `address` int64 (n,); `snapshot` int64 (n,), a row of `base` and `pattern`, int64 (snapshots, 16): the registers then.
-    `words` counts all executed words; `halt` is the address of the HALT.
+    `address` int64 (n,); `snapshot` int64 (n,), a row of `base` and `pattern`, int64 (snapshots, 16): the
+    registers then. `words` counts all executed words; `halt` is the address of the HALT.
     """
 
     name: str
@@ -130,10 +131,12 @@ class _Walk:
                  "token": (np.arange(self.patterns.vocab), True)}
         if len(self.entry.arguments) > 8:
             raise self.refuse(self.entry.address, "arguments",
-                              f"a command takes up to 8 arguments; this entry names {len(self.entry.arguments)}")
+                              "a command takes up to 8 arguments; this entry names "
+                              f"{len(self.entry.arguments)}")
         for register, name in enumerate(self.entry.arguments, 1):
             if name not in known:
-                raise self.refuse(self.entry.address, "arguments", f"the arguments of an entry are token, position and "
+                raise self.refuse(self.entry.address, "arguments", "the arguments of an entry are token, "
+                                                                   "position and "
                                   f"slot; this one has {name!r}, whose values the checker does not know")
             self.registers[register] = self.patterns.add(*known[name])
 
@@ -151,13 +154,16 @@ class _Walk:
             value = (a[0] + b[0] if fn == Alu.ADD else a[0] - b[0], a[1])
         else:
             if a[1] * b[1] < 0:
-                raise self.refuse(address, "mixed", "a register may depend on the token, or on position and slot; this one "
+                raise self.refuse(address, "mixed", "a register may depend on the token, or on position and "
+                                                    "slot; this one "
                                   "depends on both, which the checker cannot follow")
             left, right = (np.array([v[0]]) if v[1] == 0 else self.patterns.values(v) for v in (a, b))
             if fn not in (Alu.ADD, Alu.SUB) and min(left.min(), right.min()) < 0:
-                raise self.refuse(address, "sign", "registers are unsigned in this operation; a negative value comes to it")
+                raise self.refuse(address, "sign", "registers are unsigned in this operation; a negative "
+                                                   "value comes to it")
             if fn in (Alu.SHL, Alu.SHR) and right.max() > 31:
-                raise self.refuse(address, "shift", f"a shift is by 0 to 31 bits; this one is by {int(right.max())}")
+                raise self.refuse(address, "shift", "a shift is by 0 to 31 bits; this one is by "
+                                                    f"{int(right.max())}")
             if fn == Alu.MUL and float(left.max()) * float(right.max()) > 2.0 ** 62:
                 result = np.array([1 << 62])
             else:
@@ -167,7 +173,8 @@ class _Walk:
             value = self.patterns.add(result, a[1] < 0 or b[1] < 0)
         low, high = self.patterns.range(value)
         if low < _LOWEST or high > _HIGHEST:
-            raise self.refuse(address, "wrap", f"register sums must fit 32 bits; this one reaches {low} to {high}")
+            raise self.refuse(address, "wrap", f"register sums must fit 32 bits; this one reaches {low} to "
+                                               f"{high}")
         self.registers[f["rd"]] = value
 
     def count(self, address: int, f: dict[str, int]) -> int:
@@ -176,7 +183,8 @@ class _Walk:
         value = (base + f["count"], pattern)
         low, high = self.patterns.range(value)
         if low < 0 or high > 0xFFFF_FFFF:
-            raise self.refuse(address, "count", f"a loop count must be 0 to 4294967295; this one is {low} to {high}")
+            raise self.refuse(address, "count", f"a loop count must be 0 to 4294967295; this one is {low} "
+                                                f"to {high}")
         if pattern < 0:
             raise self.refuse(address, "count", "a loop count may not depend on the token; this one does")
         if pattern > 0:
@@ -195,11 +203,14 @@ class _Walk:
         while True:
             if not 0 <= pc < len(self.listing) or pc >= self.image.config.microcode:
                 raise self.refuse(min(max(pc - 1, 0), len(self.listing) - 1), "end",
-                                  "a command ends with HALT; this one runs past the last word of the microcode")
+                                  "a command ends with HALT; this one runs past the last word of the "
+                                  "microcode")
             if executed and pc in self.others and not loops:
-                raise self.refuse(pc, "end", "a command ends with HALT; this one runs into the next entry point")
+                raise self.refuse(pc, "end", "a command ends with HALT; this one runs into the next entry "
+                                             "point")
             if executed == WALK_LIMIT:
-                raise self.refuse(pc, "endless", f"a command ends with HALT; this one has executed {WALK_LIMIT} words "
+                raise self.refuse(pc, "endless", "a command ends with HALT; this one has executed "
+                                                 f"{WALK_LIMIT} words "
                                   "without one")
             executed += 1
             opcode = self.listing.opcode(pc)
@@ -207,7 +218,8 @@ class _Walk:
                 raise self.refuse(pc, "opcode", f"opcodes are 0 to {max(Opcode)}; this word has {opcode}")
             if opcode == Opcode.HALT:
                 if loops:
-                    raise self.refuse(loops[-1][0], "loop", "every LOOP needs its END; this one is open at HALT, address "
+                    raise self.refuse(loops[-1][0], "loop", "every LOOP needs its END; this one is open at "
+                                                            "HALT, address "
                                       f"{pc}")
                 break
             if opcode >= Opcode.MULTIPLY:
@@ -237,7 +249,8 @@ class _Walk:
                 else:
                     pc += 1
         table = np.array(states, np.int64).reshape(-1, REGISTERS, 2)
-        return Trace(self.name, self.entry, self.patterns, np.array(addresses, np.int64), np.array(snapshots, np.int64),
+        return Trace(self.name, self.entry, self.patterns, np.array(addresses, np.int64), np.array(snapshots,
+                                                                                                   np.int64),
                      table[:, :, 0], table[:, :, 1], executed, pc)
 
 
@@ -260,7 +273,8 @@ def traces(image: Image, listing: Listing, name: str, complain: Complaint,
             counts = np.unique(split.counts)
             made += len(counts) - 1
             if made > PARTS:
-                complain(entry.address, "parts", f"loop counts may split the arguments into at most {PARTS} parts; these "
+                complain(entry.address, "parts", f"loop counts may split the arguments into at most {PARTS} "
+                                                 "parts; these "
                          f"have {made}")
                 return out
             parts += [(position[split.counts == n], slot[split.counts == n]) for n in counts]

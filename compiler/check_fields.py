@@ -1,4 +1,5 @@
-"""Single instructions: the rules for the fields of one word, and what it touches, as templates over its registers."""
+"""Single instructions: the rules for the fields of one word, and what it touches, as templates over its
+registers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ COUNTS = ("one", "two", "outer", "inner", "blocks", "nj", "nh", "nr")
 _ONE, _TWO, _OUTER, _INNER, _BLOCKS, _NJ, _NH, _NR = range(len(COUNTS))
 
 NO_TIME, BY_WORD, BY_SEGMENT, FIRST_PASS, LAST_PASS = range(5)
-"""When the elements of an access happen: for tokens alone; at each step; at the end of each outer iteration; in the first or in the
-last pass of a MULTIPLY."""
+"""When the elements of an access happen: for tokens alone; at each step; at the end of each outer iteration;
+in the first or in the last pass of a MULTIPLY."""
 
-ACCESSES = ("space", "writes", "base", "reg", "outer", "outer_step", "inner", "inner_step", "time", "needs", "single", "even")
+ACCESSES = ("space", "writes", "base", "reg", "outer", "outer_step", "inner", "inner_step", "time", "needs",
+            "single", "even")
 ROWS = ("row", "reg", "nj", "row_j", "nh", "row_h", "nr", "row_r")
 
 _FIRST_TABLED = {FunctionKind.EXP2, FunctionKind.RECIP, FunctionKind.RSQRT, FunctionKind.TABLE}
@@ -31,8 +33,9 @@ _FIRST_TABLED = {FunctionKind.EXP2, FunctionKind.RECIP, FunctionKind.RSQRT, Func
 class Template:
     """What one microcode word does, before registers are added.
 
-    `counts` (base, register) for each of `COUNTS`; `accesses` rows of `ACCESSES`, reads first; `rows` the fields `ROWS` of its
-    access to the array, None if it has none; `fetches` whether these rows may depend on the token.
+    `counts` (base, register) for each of `COUNTS`; `accesses` rows of `ACCESSES`, reads first; `rows` the
+    fields `ROWS` of its access to the array, None if it has none; `fetches` whether these rows may depend on
+    the token.
     """
 
     opcode: Opcode
@@ -86,22 +89,27 @@ def _matrix_rules(config: HardwareConfig, opcode: int, f: dict[str, int], say: S
             say("format", f"this device decodes {', '.join(config.formats)}; this instruction multiplies "
                 f"{RowFormat(f['format']).name.lower()} rows")
         if f["format"] != RowFormat.Q8 and f["nh"] > 1 and f["acc_h"] % 2:
-            say("even", f"rows of a two-row format fill pairs of accumulators; acc_h must be even, it is {f['acc_h']}")
+            say("even", "rows of a two-row format fill pairs of accumulators; acc_h must be even, it is "
+                        f"{f['acc_h']}")
 
 
 def _vector_rules(image: Image, f: dict[str, int], say: Say) -> None:
     config = image.config
-    for name, choices in (("a", A), ("b", B), ("c", C), ("d", D), ("reduce", Reduce), ("row_format", RowFormat)):
+    for name, choices in (("a", A), ("b", B), ("c", C), ("d", D), ("reduce", Reduce), ("row_format",
+                                                                                       RowFormat)):
         if f[name] > max(choices):
             say("selector", f"{name} is 0 to {max(choices)}; this instruction has {f[name]}")
     row = f["a"] in (A.ROW_ELEMENT, A.ROW_WORD) or f["b"] == B.ROW_SCALE or f["c"] == C.ROW_MINIMUM
     if row and f["a"] == A.ACC:
         say("selector", "z is an accumulator or a row buffer entry; this instruction uses it as both")
-    if row and f["row_format"] <= max(RowFormat) and RowFormat(f["row_format"]).name.lower() not in config.formats:
+    known = f["row_format"] <= max(RowFormat)
+    if row and known and RowFormat(f["row_format"]).name.lower() not in config.formats:
         say("format", f"this device has rows of {', '.join(config.formats)}; this instruction reads "
             f"{RowFormat(f['row_format']).name.lower()} rows")
-    if f["a"] == A.ROW_ELEMENT and (f["inner_reg"] or max(f["inner"], 1) * config.tiles > max(BLOCK, config.tiles)):
-        say("element", f"a row has {BLOCK} elements, {config.lanes_per_block} words of {config.tiles} lanes; inner may be no "
+    if f["a"] == A.ROW_ELEMENT and (f["inner_reg"] or max(f["inner"], 1) * config.tiles > max(BLOCK,
+                                                                                              config.tiles)):
+        say("element", f"a row has {BLOCK} elements, {config.lanes_per_block} words of {config.tiles} "
+                       "lanes; inner may be no "
             f"more and no register, it is {f['inner']}")
     if f["reduce"] == Reduce.ARGMAX and f["reduce_emit"] and f["r_dest"] % 2:
         say("even", f"argmax writes a pair of scalars; r_dest must be even, it is {f['r_dest']}")
@@ -112,7 +120,8 @@ def _vector_rules(image: Image, f: dict[str, int], say: Say) -> None:
 def _function_rules(image: Image, number: int, say: Say) -> None:
     table = np.asarray(image.functions)
     if number >= min(len(table), FUNCTIONS) or not table[number].any():
-        say("function", f"the image has functions 0 to {len(table) - 1}; this instruction applies {number}, which is not there")
+        say("function", f"the image has functions 0 to {len(table) - 1}; this instruction applies {number}, "
+                        "which is not there")
         return
     offset, values = 0, {}
     for name, width, _ in FUNCTION_FIELDS:
@@ -120,11 +129,15 @@ def _function_rules(image: Image, number: int, say: Say) -> None:
             values[name] = int(table[number, 0]) >> offset & ((1 << width) - 1)
             offset += width
     if values["kind"] > max(FunctionKind):
-        say("function", f"kinds of function are 0 to {max(FunctionKind)}; function {number} has {values['kind']}")
+        say("function", f"kinds of function are 0 to {max(FunctionKind)}; function {number} has "
+                        f"{values['kind']}")
     elif FunctionKind(values["kind"]) in _FIRST_TABLED and values["base"] >= len(image.tables):
-        say("function", f"the coefficient table has {len(image.tables)} entries; function {number} begins at {values['base']}")
-    elif values["kind"] == FunctionKind.TABLE and values["base"] + (1 << values["segments"]) > len(image.tables):
-        say("function", f"the coefficient table has {len(image.tables)} entries; function {number} needs those up to "
+        say("function", f"the coefficient table has {len(image.tables)} entries; function {number} begins "
+                        f"at {values['base']}")
+    elif (values["kind"] == FunctionKind.TABLE
+          and values["base"] + (1 << values["segments"]) > len(image.tables)):
+        say("function", f"the coefficient table has {len(image.tables)} entries; function {number} needs "
+                        "those up to "
             f"{values['base'] + (1 << values['segments'])}")
 
 
@@ -135,12 +148,16 @@ def _matrix_accesses(config: HardwareConfig, opcode: int, f: dict[str, int]) -> 
         needs = kernel.GIVEN if opcode == Opcode.STORE_COLUMN else 0
         if config.activation_bits > 8:
             needs |= kernel.NARROW
-        return [(kernel.OPERANDS, 0, f["block"], f["block_reg"], _NJ, f["block_j"], _ONE, 0, NO_TIME, needs, 0, 0)]
-    out = [(kernel.OPERANDS, 0, f["block"], f["block_reg"], _NJ, f["block_j"], _NH, f["block_h"], NO_TIME, 0, 0, 0)]
+        return [(kernel.OPERANDS, 0, f["block"], f["block_reg"], _NJ, f["block_j"], _ONE, 0, NO_TIME, needs,
+                 0, 0)]
+    out: list[tuple[int, ...]] = [
+        (kernel.OPERANDS, 0, f["block"], f["block_reg"], _NJ, f["block_j"], _NH, f["block_h"], NO_TIME, 0,
+         0, 0)]
     halves = (0,) if f["format"] == RowFormat.Q8 else (0, 1)
     for writes in ((1,) if f["init"] else (0, 1)):
         for half in halves:
-            out.append((kernel.ACCUMULATORS, writes, f["acc"] + half, f["acc_reg"], _NH, f["acc_h"], _NR, len(halves),
+            out.append((kernel.ACCUMULATORS, writes, f["acc"] + half, f["acc_reg"], _NH, f["acc_h"], _NR,
+                        len(halves),
                         LAST_PASS if writes else FIRST_PASS, 0, 0, len(halves) - half - 1))
     return out
 
@@ -150,10 +167,12 @@ def _vector_accesses(f: dict[str, int]) -> list[tuple[int, ...]]:
     chosen = (f["a"], f["b"], f["c"], f["d"])
     for port, code in (("x", A.X), ("y", A.Y)):
         if code in chosen:
-            out.append((kernel.SCRATCH, 0, f[port], f[f"{port}_reg"], _OUTER, f[f"{port}_o"], _INNER, f[f"{port}_i"], BY_WORD,
+            out.append((kernel.SCRATCH, 0, f[port], f[f"{port}_reg"], _OUTER, f[f"{port}_o"], _INNER,
+                        f[f"{port}_i"], BY_WORD,
                         0, 0, 0))
     if f["a"] == A.ACC:
-        out.append((kernel.ACCUMULATORS, 0, f["z"], f["z_reg"], _OUTER, f["z_o"], _INNER, f["z_i"], BY_WORD, 0, 0, 0))
+        out.append((kernel.ACCUMULATORS, 0, f["z"], f["z_reg"], _OUTER, f["z_o"], _INNER, f["z_i"], BY_WORD,
+                    0, 0, 0))
     if f["a"] in (A.ROW_ELEMENT, A.ROW_WORD) or f["b"] == B.ROW_SCALE or f["c"] == C.ROW_MINIMUM:
         out.append((kernel.ROW_BUFFER, 0, f["z"], f["z_reg"], _OUTER, f["z_o"], _ONE, 0, BY_WORD, 0, 0, 0))
     for used, name in ((f["a"] == A.S or f["b"] == B.S, "p"), (f["c"] == C.S, "q"), (f["d"] == D.S, "r"),
@@ -161,13 +180,16 @@ def _vector_accesses(f: dict[str, int]) -> list[tuple[int, ...]]:
         if used:
             out.append((kernel.SCALARS, 0, f[name], 0, _OUTER, f[f"{name}_o"], _ONE, 0, BY_WORD, 0, 0, 0))
     if f["w"]:
-        out.append((kernel.SCRATCH, 1, f["w_word"], f["w_word_reg"], _OUTER, f["w_o"], _INNER, f["w_i"], BY_WORD, 0,
+        out.append((kernel.SCRATCH, 1, f["w_word"], f["w_word_reg"], _OUTER, f["w_o"], _INNER, f["w_i"],
+                    BY_WORD, 0,
                     f["w_single"], 0))
     if f["quantize"]:
         kinds = kernel.NARROW * f["narrow"] | kernel.GIVEN * f["given"] | kernel.CUT * f["mask"]
-        out.append((kernel.OPERANDS, 1, f["block"], f["block_reg"], _OUTER, f["block_o"], _BLOCKS, 1, NO_TIME, kinds, 0, 0))
+        out.append((kernel.OPERANDS, 1, f["block"], f["block_reg"], _OUTER, f["block_o"], _BLOCKS, 1, NO_TIME,
+                    kinds, 0, 0))
     if f["reduce"] and f["reduce_emit"]:
         pair = f["reduce"] == Reduce.ARGMAX
-        out.append((kernel.SCALARS, 1, f["r_dest"], 0, _OUTER, f["r_dest_o"] * (1 + pair), _TWO if pair else _ONE, 1,
+        out.append((kernel.SCALARS, 1, f["r_dest"], 0, _OUTER, f["r_dest_o"] * (1 + pair), _TWO if pair
+                    else _ONE, 1,
                     BY_SEGMENT, 0, 0, 0))
     return out

@@ -1,7 +1,7 @@
 """The inner loop of the checker: one command's reads and writes, cell by cell, in program order.
 
-Compiled, and free of everything that changes elsewhere: what an instruction touches comes in as tables whose columns are
-named here, so that a compiled form kept on disk is never stale.
+Compiled, and free of everything that changes elsewhere: what an instruction touches comes in as tables whose
+columns are named here, so that a compiled form kept on disk is never stale.
 """
 
 import numpy as np
@@ -15,33 +15,41 @@ ACCUMULATORS, SCRATCH, OPERANDS, ROW_BUFFER, SCALARS = range(5)
 MATRIX, VECTOR = 0, 1
 
 # Columns of `instructions`, one row an executed instruction.
-(ENGINE, POSITION, STEPS, FENCE, CHAIN, SCALAR_FENCE, COVERS, FIRST_ACCESS, END_ACCESS, MASKED, LIVE, INDEX, LENGTH_BASE,
+(ENGINE, POSITION, STEPS, FENCE, CHAIN, SCALAR_FENCE, COVERS, FIRST_ACCESS, END_ACCESS, MASKED, LIVE, INDEX,
+ LENGTH_BASE,
  LENGTH_PATTERN) = range(14)
 INSTRUCTION_COLUMNS = 14
 
-# Columns of `accesses`: cell ``base + o*step_o + i*step_i`` of a space at step ``time + o*time_o + i*time_i``.
-(SPACE, WRITES, BASE, OUTER, OUTER_STEP, INNER, INNER_STEP, TIME, TIME_OUTER, TIME_INNER, NEEDS, SINGLE) = range(12)
+# Columns of `accesses`: cell ``base + o*step_o + i*step_i`` of a space at step ``time + o*time_o +
+# i*time_i``.
+(SPACE, WRITES, BASE, OUTER, OUTER_STEP, INNER, INNER_STEP, TIME, TIME_OUTER, TIME_INNER, NEEDS,
+ SINGLE) = range(12)
 ACCESS_COLUMNS = 12
 
-# Bits of `NEEDS`: what a written cell is, and what a read wants of it. Operand blocks of 8 bits, of a given scale, with zeros
+# Bits of `NEEDS`: what a written cell is, and what a read wants of it. Operand blocks of 8 bits, of a given
+# scale, with zeros
 # beyond a length; cells that this command wrote; accumulators of which lanes beyond a length are void.
 NARROW, GIVEN, OWN, CUT, VOID = 1, 2, 4, 8, 16
 
 # Columns of `cells`.
-(DEFINED, WRITTEN, WRITTEN_AT, WRITER, READ, READER, FIRST_READER, USED, SELF_READER, SELF_READ_AT, IS) = range(11)
+(DEFINED, WRITTEN, WRITTEN_AT, WRITER, READ, READER, FIRST_READER, USED, SELF_READER, SELF_READ_AT,
+ IS) = range(11)
 CELL_COLUMNS = 11
 
 # Values of DEFINED.
 UNDEFINED, CONSTANT, COMPUTED, KEPT = range(4)
 
-(UNWRITTEN, RACE_READ, RACE_WRITE, TOO_SOON, SELF_READ, TWICE, OVERWRITES_CONSTANT, OVERWRITES_KEPT, LOST, PARTLY_LOST,
- UNUSED, STALE, HIDDEN, ALL_HIDDEN, NOT_STORABLE, NOT_OWN, KEPT_EARLY, KEPT_OTHER, KEPT_ORDER, STALE_SUM, NOT_CUT,
+(UNWRITTEN, RACE_READ, RACE_WRITE, TOO_SOON, SELF_READ, TWICE, OVERWRITES_CONSTANT, OVERWRITES_KEPT, LOST,
+ PARTLY_LOST,
+ UNUSED, STALE, HIDDEN, ALL_HIDDEN, NOT_STORABLE, NOT_OWN, KEPT_EARLY, KEPT_OTHER, KEPT_ORDER, STALE_SUM,
+ NOT_CUT,
  UNMASKED) = range(22)
 KINDS = 22
 """Kinds of violation that `walk` finds."""
 
 FOUND_COLUMNS = 6
-"""Of a violation: kind, instruction, space, cell, other instruction or -1, index of the point in its class."""
+"""Of a violation: kind, instruction, space, cell, other instruction or -1, index of the point in its
+class."""
 
 # Entries of `distances`.
 ACCUMULATE, VECTOR_WRITE, SCALAR_WRITE, MATRIX_DONE = range(4)
@@ -61,11 +69,13 @@ def _report(found, flags, kind, k, space, address, other, point):
 
 
 @njit(cache=True)
-def _kept(found, flags, k, ins, address, word, live_word, tiles, cell, kept, owners, lengths, positions, slot):
+def _kept(found, flags, k, ins, address, word, live_word, tiles, cell, kept, owners, lengths, positions,
+          slot):
     """A read of a scratch word that earlier commands wrote, one tile each: every live element must be there.
 
-    `kept` (words, T + 1): the latest of the first positions that wrote tiles below n; `lengths` (points,) of the
-    instruction at each point of the class, whose `positions` are ascending; `live_word` is the word's index as the mask counts.
+    `kept` (words, T + 1): the latest of the first positions that wrote tiles below n; `lengths` (points,) of
+    the instruction at each point of the class, whose `positions` are ascending; `live_word` is the word's
+    index as the mask counts.
     """
     if owners[word] != slot:
         _report(found, flags, KEPT_OTHER, k, SCRATCH, address, -1, 0)
@@ -84,7 +94,8 @@ def _kept(found, flags, k, ins, address, word, live_word, tiles, cell, kept, own
 
 
 @njit(cache=True)
-def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kept, owners, patterns, positions, slot, tiles,
+def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kept, owners, patterns,
+         positions, slot, tiles,
          lost, used, found, totals):
     """Check one command for one class of arguments.
 
@@ -120,7 +131,8 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
     for k in range(count):
         ins = instructions[k]
         engine, place, covers = ins[ENGINE], ins[POSITION], ins[COVERS]
-        # Earliest start, counted from the engine's previous instruction: the real one is no nearer to any earlier one.
+        # Earliest start, counted from the engine's previous instruction: the real one is no nearer to any
+        # earlier one.
         start = last[engine] + 1
         if ins[FENCE] and place > 0:
             start = max(start, last[engine] + distances[VECTOR_WRITE if engine == VECTOR else MATRIX_DONE])
@@ -174,7 +186,8 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                 continue
             need = (distances[VECTOR_WRITE] if space == SCRATCH else
                     distances[SCALAR_WRITE] if space == SCALARS else distances[ACCUMULATE])
-            limit = min(inner, max(ins[LIVE], 0)) if ins[MASKED] and space != SCALARS and space != ROW_BUFFER else inner
+            limit = min(inner, max(ins[LIVE],
+                                   0)) if ins[MASKED] and space != SCALARS and space != ROW_BUFFER else inner
             for o in range(outer):
                 newest, oldest_read = np.int64(-1), np.int64(1 << 62)
                 for i in range(limit):
@@ -186,7 +199,8 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                     if cell[DEFINED] == UNDEFINED:
                         _report(found, flags, UNWRITTEN, k, space, address, -1, 0)
                     elif cell[DEFINED] == KEPT:
-                        _kept(found, flags, k, ins, address, kept_word[address], ins[INDEX] + i, tiles, cell, kept, owners,
+                        _kept(found, flags, k, ins, address, kept_word[address], ins[INDEX] + i, tiles, cell,
+                              kept, owners,
                               lengths, positions, slot)
                     if writer < 0:
                         if acc[NEEDS] & OWN:
@@ -195,7 +209,8 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                         if cell[WRITTEN] > covers:
                             _report(found, flags, RACE_READ, k, space, address, writer, 0)
                         totals[1] += 1
-                    elif at - cell[WRITTEN_AT] < need and not (space == SCALARS and cell[WRITTEN] <= scalars_before):
+                    elif at - cell[WRITTEN_AT] < need and not (space == SCALARS
+                                                               and cell[WRITTEN] <= scalars_before):
                         _report(found, flags, TOO_SOON, k, space, address, writer, 0)
                     if writer >= 0:
                         if acc[NEEDS] & (NARROW | GIVEN) & ~cell[IS]:
@@ -227,7 +242,8 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                         address = acc[BASE] + o * acc[OUTER_STEP] + i * acc[INNER_STEP]
                         writer = cells[base + address, WRITER]
                         if writer >= 0 and writer >= newest:
-                            _report(found, flags, HIDDEN if limit else ALL_HIDDEN, k, space, address, writer, 0)
+                            _report(found, flags, HIDDEN if limit else ALL_HIDDEN, k, space, address, writer,
+                                    0)
     for space in range(5):
         for k in range(count):
             if lost[space, k] >= 0 and not used[space, k]:

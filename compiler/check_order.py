@@ -1,17 +1,19 @@
-"""Order that no argument changes: tokens between the engines, and reductions carried from instruction to instruction.
+"""Order that no argument changes: tokens between the engines, and reductions carried from instruction to
+instruction.
 
-Tokens. The instructions of one engine start and end in program order, and a token is given when the results of its
-instruction, and so of all earlier ones of that engine, are in their memories. The n-th token taken is the n-th given.
-So an engine's instruction that has taken w tokens, its predecessors' included, runs after the instruction of the other
-engine that gave the w-th, and after all before that one; nothing else orders the engines.
+Tokens. The instructions of one engine start and end in program order, and a token is given when the results
+of its instruction, and so of all earlier ones of that engine, are in their memories. The n-th token taken is
+the n-th given. So an engine's instruction that has taken w tokens, its predecessors' included, runs after the
+instruction of the other engine that gave the w-th, and after all before that one; nothing else orders the
+engines.
 
-No deadlock. If every token that an instruction takes is given by an instruction before it in program order, then, by
-induction over that order, every instruction starts: all before it have been pushed before it and end, whatever the depth of
-the queues, for an instruction held in a full queue holds up only later ones.
+No deadlock. If every token that an instruction takes is given by an instruction before it in program order,
+then, by induction over that order, every instruction starts: all before it have been pushed before it and
+end, whatever the depth of the queues, for an instruction held in a full queue holds up only later ones.
 
-Counters. When the sequencer pushes an instruction, at most `queue` instructions of the other engine that precede it have not
-started. So the tokens given by it and before it, less those taken by the preceding instructions of the other engine but the
-last `queue`, bound the counter.
+Counters. When the sequencer pushes an instruction, at most `queue` instructions of the other engine that
+precede it have not started. So the tokens given by it and before it, less those taken by the preceding
+instructions of the other engine but the last `queue`, bound the counter.
 """
 
 import numpy as np
@@ -28,8 +30,8 @@ __all__ = ["Order", "order", "reductions"]
 
 
 class Order:
-    """For each executed instruction: its engine, its place in that engine's order, and the place in the other engine's order of
-    the last instruction that has ended before it starts, -1 for none. int64 (n,)."""
+    """For each executed instruction: its engine, its place in that engine's order, and the place in the other
+    engine's order of the last instruction that has ended before it starts, -1 for none. int64 (n,)."""
 
     def __init__(self, n: int) -> None:
         self.engine, self.place, self.covers = (np.zeros(n, np.int64) for _ in range(3))
@@ -48,8 +50,10 @@ def order(trace: Trace, templates: dict[int, Template], config: HardwareConfig, 
         other = 1 - engine
         taken[engine] += t.fields["wait"]
         if taken[engine] > len(given[engine]):
-            complain(address, "deadlock", f"tokens must come from earlier instructions of the other engine; this one waits for "
-                     f"token {taken[engine]} and only {len(given[engine])} are given before it, so it waits for ever")
+            complain(address, "deadlock", "tokens must come from earlier instructions of the other engine; "
+                                          "this one waits for "
+                     f"token {taken[engine]} and only {len(given[engine])} are given before it, so it waits "
+                     "for ever")
             taken[engine] = len(given[engine])
         out.engine[k], out.place[k] = engine, len(takes[engine])
         out.covers[k] = given[engine][taken[engine] - 1] if taken[engine] else -1
@@ -59,13 +63,16 @@ def order(trace: Trace, templates: dict[int, Template], config: HardwareConfig, 
             certain = len(takes[other]) - config.queue
             waiting = len(given[other]) - (takes[other][certain - 1] if certain > 0 else 0)
             if waiting > TOKENS:
-                complain(address, "tokens", f"a token counter holds {TOKENS}; here it may have to hold {waiting}")
+                complain(address, "tokens", f"a token counter holds {TOKENS}; here it may have to hold "
+                                            f"{waiting}")
     for engine, name in ((kernel.MATRIX, "matrix"), (kernel.VECTOR, "vector")):
         left = len(given[engine]) - taken[engine]
         if left:
             # The first token that is not taken: its giver, by place in the other engine's order.
-            giver = int(np.flatnonzero((out.engine == 1 - engine) & (out.place == given[engine][taken[engine]]))[0])
-            complain(int(trace.address[giver]), "balance", f"all tokens must be taken at HALT; the {name} engine leaves {left}, "
+            place = given[engine][taken[engine]]
+            giver = int(np.flatnonzero((out.engine == 1 - engine) & (out.place == place))[0])
+            complain(int(trace.address[giver]), "balance", f"all tokens must be taken at HALT; the {name} "
+                                                           f"engine leaves {left}, "
                      f"and this instruction gives one of them")
     return out
 
@@ -80,6 +87,7 @@ def reductions(trace: Trace, templates: dict[int, Template], listing: Listing, c
         mine = Reduce(t.fields["reduce"])
         if not t.fields["reduce_init"] and mine != kind:
             before = "nothing" if since < 0 else f"{listing.name(since)} began {kind.name}"
-            complain(address, "reduction", f"a reduction without reduce_init continues one of its kind; this {mine.name} follows "
+            complain(address, "reduction", "a reduction without reduce_init continues one of its kind; "
+                                           f"this {mine.name} follows "
                      f"{before}")
         kind, since = mine, address

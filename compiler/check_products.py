@@ -1,6 +1,7 @@
 """Rows of the image: every one is read, and a command multiplies all that it multiplies equally often.
 
-No rule of the machine, but what a wrong stride, count or first row of a product breaks when it stays inside the image.
+No rule of the machine, but what a wrong stride, count or first row of a product breaks when it stays inside
+the image.
 """
 
 import numpy as np
@@ -18,8 +19,8 @@ __all__ = ["Products", "compare"]
 class Products:
     """How often one command multiplies each row of the image, and which rows it reads for any arguments.
 
-    `times`, `last` int64 (rows,): products that use a row, and the microcode address of the last; `fetched` those of FETCH over
-    all arguments.
+    `times`, `last` int64 (rows,): products that use a row, and the microcode address of the last; `fetched`
+    those of FETCH over all arguments.
     """
 
     def __init__(self, image: Image, walker: Walker) -> None:
@@ -30,10 +31,8 @@ class Products:
         nowhere = np.zeros(rows, np.int64)
         for address, fetch, row, lattice, pattern in walker.fixed_reads():
             shifts = np.unique(walker.trace.patterns.array(pattern))
-            if fetch:
-                check_rows.mark(self.fetched, nowhere, address, row, *lattice, shifts)
-            else:
-                check_rows.mark(self.times, self.last, address, row, *lattice, shifts)
+            times, last = (self.fetched, nowhere) if fetch else (self.times, self.last)
+            check_rows.mark(times, last, address, row, *lattice, shifts)    # type: ignore[call-arg]
         self.complain_results(image, walker)
 
     @staticmethod
@@ -43,26 +42,31 @@ class Products:
         words = -(-logits // image.config.tiles)
         for address, t in walker.templates.items():
             f = t.fields
-            if t.opcode != Opcode.VECTOR or f["reduce"] != Reduce.ARGMAX or not f["w"] or f["w_word_reg"] or f["index_reg"]:
+            if t.opcode != Opcode.VECTOR or f["reduce"] != Reduce.ARGMAX or not f["w"]:
+                continue
+            if f["w_word_reg"] or f["index_reg"]:
                 continue
             if first <= f["w_word"] < first + words and f["index"] != f["w_word"] - first:
-                walker.complain(address, "logits", f"argmax counts logits as the image does, from scratch word {first}; index must "
+                walker.complain(address, "logits", "argmax counts logits as the image does, from scratch "
+                                                   f"word {first}; index must "
                                 f"be {f['w_word'] - first}, it is {f['index']}")
 
 
 def _uneven(product: Products, listing: Listing, complain: Complaint) -> None:
-    used = product.times[product.times > 0]
+    used: np.ndarray = product.times[product.times > 0]
     if not len(used):
         return
     usual = int(np.bincount(used).argmax())
     for n in np.flatnonzero((product.times > 0) & (product.times != usual)).tolist():
-        complain(int(product.last[n]), "rows", f"a command multiplies all its rows equally often, here {usual} times; row {n} is "
+        complain(int(product.last[n]), "rows", "a command multiplies all its rows equally often, here "
+                                               f"{usual} times; row {n} is "
                  f"multiplied {int(product.times[n])} times")
 
 
-def compare(products: list[Products], listing: Listing, complaints: dict[str, Complaint], whole: Complaint) -> None:
-    """Reports rows multiplied more often than others, rows that one command multiplies and another leaves out, and rows that
-    nobody reads."""
+def compare(products: list[Products], listing: Listing, complaints: dict[str, Complaint],
+            whole: Complaint) -> None:
+    """Reports rows multiplied more often than others, rows that one command multiplies and another leaves
+    out, and rows that nobody reads."""
     for product in products:
         _uneven(product, listing, complaints[product.name])
     operators = [{listing.operator(int(a)) for a in np.unique(p.last[p.last >= 0])} for p in products]
@@ -79,12 +83,15 @@ def compare(products: list[Products], listing: Listing, complaints: dict[str, Co
                 n = int(missing[0])
                 before = np.flatnonzero(mine.times[:n] > 0)
                 at = int(mine.last[before[-1]]) if len(before) else mine.entry.address
-                complaints[mine.name](at, "left out", f"{other.name} multiplies row {n} at {listing.name(int(other.last[n]))}; this "
+                complaints[mine.name](at, "left out", f"{other.name} multiplies row {n} at "
+                                                      f"{listing.name(int(other.last[n]))}; this "
                                       "command does not, and the rows before it belong to this instruction")
                 break
     unread = np.flatnonzero(sum(p.times + p.fetched for p in products) == 0)
     if len(unread):
         n = int(unread[0])
-        last = max((int(p.last[k]) for p in products for k in np.flatnonzero(p.times[:n] > 0)[-1:].tolist()), default=-1)
-        whole(last, "unread", f"every row of the image is read by some entry point; {len(unread)} are not, first row {n}, behind rows "
+        last = max((int(p.last[k]) for p in products for k in np.flatnonzero(p.times[:n] > 0)[-1:].tolist()),
+                   default=-1)
+        whole(last, "unread", f"every row of the image is read by some entry point; {len(unread)} are not, "
+                              f"first row {n}, behind rows "
               "that this instruction multiplies")

@@ -126,12 +126,15 @@ class Report:
             raise self.errors[0]
 
     def __str__(self) -> str:
-        covered = (f"{self.entries} entry points, {self.arguments:,} argument tuples in {self.classes:,} classes, "
-                   f"{self.words:,} words executed, {self.cells:,} accesses followed, {self.pairs:,} pairs of the two "
+        covered = (f"{self.entries} entry points, {self.arguments:,} argument tuples in {self.classes:,} "
+                   "classes, "
+                   f"{self.words:,} words executed, {self.cells:,} accesses followed, {self.pairs:,} pairs "
+                   "of the two "
                    f"engines in order, {self.rows:,} rows of the cache written before they are read")
         if self.ok:
             return f"no violation: {covered}"
-        lines = [f"{len(self.errors) + self.more} violations: {covered}", *(f"  {error}" for error in self.errors)]
+        lines = [f"{len(self.errors) + self.more} violations: {covered}", *(f"  {error}"
+                                                                            for error in self.errors)]
         if self.more:
             lines.append(f"  and {self.more} more")
         return "\n".join(lines)

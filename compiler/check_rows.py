@@ -1,11 +1,11 @@
 """Array rows that instructions read: rows of the image, or cache rows that were stored before.
 
-A row read at position p of a slot must be one that some position up to p of that slot stores (`Kept`); a row that the same
-command stores must be stored before. Finer than a row nothing is needed: what earlier sequences left in other tiles and bytes
-belongs to elements beyond the length, whose scores are masked and whose probabilities are zero.
+A row read at position p of a slot must be one that some position up to p of that slot stores (`Kept`); a row
+that the same command stores must be stored before. Finer than a row nothing is needed: what earlier sequences
+left in other tiles and bytes belongs to elements beyond the length, whose scores are masked and whose
+probabilities are zero.
 """
 
-import numpy as np
 from numba import njit
 
 __all__ = ["EARLY", "OTHER_SLOT", "ORDER", "READ_COLUMNS", "mark", "read_rows"]
@@ -20,8 +20,8 @@ OK, EARLY, OTHER_SLOT, ORDER = range(4)
 
 @njit(cache=True)
 def mark(times, last, address, row, nj, row_j, nh, row_h, nr, row_r, shifts):
-    """Count one more in `times` for the rows of one read at each of `shifts`, and note its address in `last`; groups that share rows
-    count once, and rows out of range not at all.
+    """Count one more in `times` for the rows of one read at each of `shifts`, and note its address in `last`;
+    groups that share rows count once, and rows out of range not at all.
     """
     for shift in shifts:
         for j in range(nj):

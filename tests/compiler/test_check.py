@@ -42,7 +42,8 @@ def test_a_compiled_model_passes(image):
     report.require()
 
 
-# Planted faults -----------------------------------------------------------------------------------------------------
+# Planted faults
+# -----------------------------------------------------------------------------------------------------
 
 
 Where = Callable[[Instruction, str], bool]
@@ -52,9 +53,9 @@ Where = Callable[[Instruction, str], bool]
 class Fault:
     """One change of one instruction of the decode entry and what the checker must say.
 
-    `where` chooses instructions by their fields and label; the `nth` of them gets `change` (a field set to a value or to a
-    function of its old value). The error is at that address, or at that of the first instruction that `at` chooses from there
-    on (`at_last`: the last one), and its text holds `says`.
+    `where` chooses instructions by their fields and label; the `nth` of them gets `change` (a field set to a
+    value or to a function of its old value). The error is at that address, or at that of the first
+    instruction that `at` chooses from there on (`at_last`: the last one), and its text holds `says`.
     """
 
     name: str
@@ -102,31 +103,47 @@ BACK = op(Opcode.LOOP)
 
 FAULTS = [
     # Tokens
-    Fault("a drain does not wait", op(V, GATE, wait=1, a=A.ACC), {"wait": 0}, "no token makes this instruction wait for that write"),
-    Fault("a product does not wait", op(M, GATE, wait=1), {"wait": 0}, "no token makes this instruction wait"),
-    Fault("a store does not wait", op(Opcode.STORE_ROW, STORE), {"wait": 0}, "no token makes this instruction wait for that write"),
-    Fault("a column store does not wait", op(Opcode.STORE_COLUMN, STORE), {"wait": 0}, "no token makes this instruction wait"),
+    Fault("a drain does not wait", op(V, GATE, wait=1, a=A.ACC), {"wait": 0}, "no token makes this "
+                                                                              "instruction wait for that "
+                                                                              "write"),
+    Fault("a product does not wait", op(M, GATE, wait=1), {"wait": 0},
+          "no token makes this instruction wait"),
+    Fault("a store does not wait", op(Opcode.STORE_ROW, STORE), {"wait": 0}, "no token makes this "
+                                                                             "instruction wait for that "
+                                                                             "write"),
+    Fault("a column store does not wait", op(Opcode.STORE_COLUMN, STORE), {"wait": 0}, "no token makes this "
+                                                                                       "instruction wait"),
     Fault("a signal is missing", op(M, "logits", signal=1), {"signal": 0}, "so it waits for ever", nth=-1,
           at=op(V, "logits", wait=1), at_last=True),
-    Fault("a signal too many", op(M, GATE, signal=0), {"signal": 1}, "all tokens must be taken at HALT", at_last=True,
+    Fault("a signal too many", op(M, GATE, signal=0), {"signal": 1}, "all tokens must be taken at HALT",
+          at_last=True,
           at=op(M, "logits", signal=1)),
-    Fault("an instruction takes two tokens for one", op(V, "logits", wait=1), {"wait": 2}, "so it waits for ever", nth=-1),
+    Fault("an instruction takes two tokens for one", op(V, "logits", wait=1), {"wait": 2}, "so it waits for "
+                                                                                           "ever", nth=-1),
     Fault("the first piece signals for the last", op(M, ROTATE, init=1, signal=0), {"signal": 1},
           "no token makes this instruction wait for that write", at=op(V, ROTATE, wait=1, a=A.ACC)),
     # Accumulators
     Fault("accumulators one too high", Q, {"acc": more}, "must be even"),
     Fault("accumulators two too high", Q, {"acc": (2).__add__}, "must be written before it is read",
           at=op(M, ROTATE, init=0)),
-    Fault("the range of a product that waits", op(M, GATE, init=1), {"acc": (-16).__add__}, "which nothing has read", nth=1),
-    Fault("a product continues nothing", op(M, "logits", init=1), {"init": 0}, "has already been read by", nth=1),
+    Fault("the range of a product that waits", op(M, GATE, init=1), {"acc": (-16).__add__}, "which nothing "
+                                                                                            "has read",
+          nth=1),
+    Fault("a product continues nothing", op(M, "logits", init=1), {"init": 0}, "has already been read by",
+          nth=1),
     Fault("a product begins again", op(M, GATE, init=0), {"init": 1}, "which nothing has read"),
-    Fault("groups of scores overlap", SCORES, {"acc_h": lambda step: 3}, "groups of accumulators must lie apart"),
-    Fault("groups of scores one too far", SCORES, {"acc_h": more}, "must be written before it is read", at=MOST),
-    Fault("a line of scores too few", SCORES, {"nr_reg": VALUE_ROW}, "must be written before it is read", at=MOST),
+    Fault("groups of scores overlap", SCORES, {"acc_h": lambda step: 3}, "groups of accumulators must lie "
+                                                                         "apart"),
+    Fault("groups of scores one too far", SCORES, {"acc_h": more}, "must be written before it is read",
+          at=MOST),
+    Fault("a line of scores too few", SCORES, {"nr_reg": VALUE_ROW}, "must be written before it is read",
+          at=MOST),
     Fault("scores of lines that are not there", SCORES, {"nr_reg": SCORE_WORDS},
           "which no command of this slot has stored by then"),
-    Fault("one line of scores too many", SCORES, {"nr": 1}, "which no command of this slot has stored by then"),
-    Fault("a row of weights too few", op(M, GATE, init=1), {"nr": less}, "must be written before it is read", at=op(M, GATE, init=0)),
+    Fault("one line of scores too many", SCORES, {"nr": 1}, "which no command of this slot has stored by "
+                                                            "then"),
+    Fault("a row of weights too few", op(M, GATE, init=1), {"nr": less}, "must be written before it is read",
+          at=op(M, GATE, init=0)),
     Fault("a drain one word too far", op(V, GATE, a=A.ACC, w=1), {"z": (64).__add__}, "accumulator"),
     Fault("heads drained at a wrong distance", op(V, ROTATE, a=A.ACC, outer=2), {"z_o": lambda step: 3},
           "groups of accumulators must lie apart"),
@@ -137,86 +154,127 @@ FAULTS = [
     Fault("quantized blocks of heads overlap", SOFTMAX, {"block_o": 1}, "its steps overlap"),
     Fault("nothing is quantized", DRAIN, {"quantize": 0}, "must be written before it is read", at=op(M, FFN)),
     Fault("half a block", DRAIN, {"inner": less}, "inner is a multiple of 32/T = 8 when quantizing; it is"),
-    Fault("a block of operand width into the cache", op(V, ROTATE, narrow=1), {"narrow": 0}, "the cache stores 8-bit blocks",
+    Fault("a block of operand width into the cache", op(V, ROTATE, narrow=1), {"narrow": 0},
+          "the cache stores 8-bit blocks",
           at=op(Opcode.STORE_ROW, STORE)),
     Fault("a column without its scale", op(V, STORE, given=1), {"given": 0}, "those with a given scale",
           at=op(Opcode.STORE_COLUMN, STORE)),
     Fault("a block too many", op(M, FFN, init=0), {"nj": (100).__add__}, "operand blocks are 0 to 127"),
     # Scratch
-    Fault("scratch written a word too far", op(V, GATE, w=1), {"w_word": more}, "must be written before it is read",
+    Fault("scratch written a word too far", op(V, GATE, w=1), {"w_word": more}, "must be written before it "
+                                                                                "is read",
           at=op(V, GATE, quantize=1)),
-    Fault("scratch read a word too far", op(V, GATE, quantize=1, x=None), {"x": (32).__add__}, "must be written before it is read"),
-    Fault("a buffer over the one that waits", op(V, GATE, w=1), {"w_word": (-16).__add__}, "which nothing has read", nth=1),
-    Fault("an instruction reads what it wrote", RESIDUAL, {"w_word": more}, "must not read what it has written itself"),
+    Fault("scratch read a word too far", op(V, GATE, quantize=1, x=None), {"x": (32).__add__},
+          "must be written before it is read"),
+    Fault("a buffer over the one that waits", op(V, GATE, w=1), {"w_word": (-16).__add__}, "which nothing "
+                                                                                           "has read", nth=1),
+    Fault("an instruction reads what it wrote", RESIDUAL, {"w_word": more}, "must not read what it has "
+                                                                            "written itself"),
     Fault("a word written twice", op(V, ROTATE, w=1, outer=4), {"w_o": 3}, "its steps overlap"),
     Fault("no chain", op(V, GATE, chain=1), {"chain": 0}, "needs a chain, a fence or more steps between"),
-    Fault("gains overwritten", RESIDUAL, {"w_word": 0}, "belongs to the image; this instruction overwrites it"),
+    Fault("gains overwritten", RESIDUAL, {"w_word": 0}, "belongs to the image; this instruction overwrites "
+                                                        "it"),
     Fault("a scale to all tiles", SCALE, {"w_single": 0}, "must be written before it is read", at=SOFTMAX),
     Fault("a scale over the residual", SCALE, {"w_word": lambda word: 0}, "the image's own contents"),
     Fault("scales of another slot", SOFTMAX, {"x_reg": 0}, "another slot"),
     Fault("scales one word too far", SOFTMAX, {"x": more}, "stored by none"),
     # Scalars
-    Fault("no reduce fence", op(V, "lookup", reduce_fence=1), {"reduce_fence": 0}, "needs a reduce_fence or more steps between"),
+    Fault("no reduce fence", op(V, "lookup", reduce_fence=1), {"reduce_fence": 0}, "needs a reduce_fence or "
+                                                                                   "more steps between"),
     Fault("a scalar that nobody writes", op(V, GATE, b=B.S), {"p": 63}, "must be written before it is read"),
-    Fault("a scalar beyond the last", op(V, GATE, b=B.S, outer=1), {"p": 63, "p_o": 1, "outer": 2}, "scalars are 0 to 63"),
-    Fault("a constant overwritten", op(V, "lookup", reduce=Reduce.TAKE), {"r_dest": 0}, "belongs to the image"),
+    Fault("a scalar beyond the last", op(V, GATE, b=B.S, outer=1), {"p": 63, "p_o": 1, "outer": 2},
+          "scalars are 0 to 63"),
+    Fault("a constant overwritten", op(V, "lookup", reduce=Reduce.TAKE), {"r_dest": 0}, "belongs to the "
+                                                                                        "image"),
     Fault("argmax to an odd scalar", LOGITS, {"r_dest": more}, "r_dest must be even", nth=-1),
     Fault("a reduction continues another", LOGITS, {"reduce_init": 0}, "continues one of its kind"),
-    Fault("no scalar at the end", op(V, "lookup", reduce=Reduce.SUM), {"reduce_emit": 0}, "must be written before it is read",
+    Fault("no scalar at the end", op(V, "lookup", reduce=Reduce.SUM), {"reduce_emit": 0}, "must be written "
+                                                                                          "before it is read",
           at=op(V, "lookup", reduce=Reduce.TAKE)),
-    Fault("no largest logit", LOGITS, {"reduce_emit": 0}, "which must write it before HALT", nth=-1, at=op(Opcode.HALT)),
-    Fault("logits a word too few", LOGITS, {"inner": less}, "which must write it before HALT", nth=-1, at=op(Opcode.HALT)),
-    Fault("logits under other numbers", LOGITS, {"index": more}, "argmax counts logits as the image does", nth=1),
+    Fault("no largest logit", LOGITS, {"reduce_emit": 0}, "which must write it before HALT", nth=-1,
+          at=op(Opcode.HALT)),
+    Fault("logits a word too few", LOGITS, {"inner": less}, "which must write it before HALT", nth=-1,
+          at=op(Opcode.HALT)),
+    Fault("logits under other numbers", LOGITS, {"index": more}, "argmax counts logits as the image does",
+          nth=1),
     # Lengths and masks
     Fault("the mask is one element short", SOFTMAX, {"length_reg": 2}, "lies beyond the length"),
-    Fault("the mask is a register that counts lines", MOST, {"length_reg": KEY_LINES}, "lies beyond the length"),
+    Fault("the mask is a register that counts lines", MOST, {"length_reg": KEY_LINES}, "lies beyond the "
+                                                                                       "length"),
     Fault("the mask hides everything", MOST, {"length_reg": 0}, "nothing lies below the length"),
     Fault("the mask is too long", SOFTMAX, {"length_reg": SCORE_WORDS}, "is at most position + 1"),
     Fault("no mask on scores", MOST, {"mask": 0}, "is read without a mask"),
-    Fault("no mask on probabilities", SOFTMAX, {"mask": 0, "inner_reg": SCORE_WORDS}, "is not masked", at=MIXTURE),
+    Fault("no mask on probabilities", SOFTMAX, {"mask": 0, "inner_reg": SCORE_WORDS}, "is not masked",
+          at=MIXTURE),
     Fault("a count register that is no whole block", SOFTMAX, {"inner_reg": KEY_LINES}, "when quantizing"),
     # The cache
-    Fault("a key in another row", op(Opcode.STORE_ROW, STORE), {"row_reg": VALUE_ROW}, "that two positions of one slot write"),
-    Fault("a key in the tile of its slot", op(Opcode.STORE_ROW, STORE), {"tile_reg": 3}, "that two positions of one slot write"),
+    Fault("a key in another row", op(Opcode.STORE_ROW, STORE), {"row_reg": VALUE_ROW}, "that two positions "
+                                                                                       "of one slot write"),
+    Fault("a key in the tile of its slot", op(Opcode.STORE_ROW, STORE), {"tile_reg": 3},
+          "that two positions of one slot write"),
     Fault("slots share keys", op(Opcode.STORE_ROW, STORE), {"row_reg": 0}, "is shared by two slots"),
-    Fault("a value always in column 0", op(Opcode.STORE_COLUMN, STORE), {"column_reg": 0}, "that two positions of one slot write"),
-    Fault("keys over weights", op(Opcode.STORE_ROW, STORE), {"row": 0}, "the image's own contents are array rows"),
-    Fault("planes of keys too close", op(Opcode.STORE_ROW, STORE), {"row_j": 1}, "keep apart what they store"),
-    Fault("planes of values too close", op(Opcode.STORE_COLUMN, STORE), {"row_r": 1}, "keep apart what they store"),
+    Fault("a value always in column 0", op(Opcode.STORE_COLUMN, STORE), {"column_reg": 0},
+          "that two positions of one slot write"),
+    Fault("keys over weights", op(Opcode.STORE_ROW, STORE), {"row": 0}, "the image's own contents are array "
+                                                                        "rows"),
+    Fault("planes of keys too close", op(Opcode.STORE_ROW, STORE), {"row_j": 1},
+          "keep apart what they store"),
+    Fault("planes of values too close", op(Opcode.STORE_COLUMN, STORE), {"row_r": 1}, "keep apart what they "
+                                                                                      "store"),
     Fault("keys of the first slot only", SCORES, {"row_reg": 0}, "another slot"),
-    Fault("values a block too far", MIXTURE, {"row": more}, "which no command of this slot has stored by then"),
-    Fault("values at a wrong distance", MIXTURE, {"row_r": more}, "which no command of this slot has stored by then"),
+    Fault("values a block too far", MIXTURE, {"row": more}, "which no command of this slot has stored by "
+                                                            "then"),
+    Fault("values at a wrong distance", MIXTURE, {"row_r": more}, "which no command of this slot has stored "
+                                                                  "by then"),
     # Rows
-    Fault("a row beyond the array", op(M, FFN), {"row": lambda row: TINY.rows - 1}, f"array rows are 0 to {TINY.rows - 1}"),
+    Fault("a row beyond the array", op(M, FFN), {"row": lambda row: TINY.rows - 1}, "array rows are 0 to "
+                                                                                    f"{TINY.rows - 1}"),
     Fault("columns of weights too close", op(M, FFN), {"row_j": less}, "meet some twice"),
     Fault("columns of weights too far", op(M, FFN), {"row_j": more}, "equally often", at=op(M, FFN, init=0)),
-    Fault("a column of weights too many", op(M, "logits", init=1, nj=1), {"nj": more}, "equally often", at=op(M, "logits", init=0)),
-    Fault("a token beyond the embedding", op(Opcode.FETCH, "lookup"), {"row_j": (1000).__add__}, "rows to fetch are rows 0 to"),
-    Fault("a row buffer entry beyond the last", op(Opcode.FETCH, "rotary"), {"acc": more}, "row buffer entries are 0 to 31"),
-    Fault("a row too few is fetched", op(Opcode.FETCH, "lookup"), {"nj": less}, "row buffer entry", at=op(V, "lookup", a=A.ROW_ELEMENT)),
+    Fault("a column of weights too many", op(M, "logits", init=1, nj=1), {"nj": more}, "equally often",
+          at=op(M, "logits", init=0)),
+    Fault("a token beyond the embedding", op(Opcode.FETCH, "lookup"), {"row_j": (1000).__add__},
+          "rows to fetch are rows 0 to"),
+    Fault("a row buffer entry beyond the last", op(Opcode.FETCH, "rotary"), {"acc": more},
+          "row buffer entries are 0 to 31"),
+    Fault("a row too few is fetched", op(Opcode.FETCH, "lookup"), {"nj": less}, "row buffer entry",
+          at=op(V, "lookup", a=A.ROW_ELEMENT)),
     # Words
-    Fault("a function that is not there", op(V, GATE, function=None), {"function": 9}, "applies 9, which is not there"),
-    Fault("a selector that is not there", op(V, GATE, a=A.ACC), {"a": 7}, "a is 0 to 5; this instruction has 7"),
-    Fault("a reduction that is not there", op(V, "lookup", reduce=Reduce.SUM), {"reduce": 6}, "reduce is 0 to 4"),
+    Fault("a function that is not there", op(V, GATE, function=None), {"function": 9}, "applies 9, which is "
+                                                                                       "not there"),
+    Fault("a selector that is not there", op(V, GATE, a=A.ACC), {"a": 7}, "a is 0 to 5; this instruction "
+                                                                          "has 7"),
+    Fault("a reduction that is not there", op(V, "lookup", reduce=Reduce.SUM), {"reduce": 6}, "reduce is 0 "
+                                                                                              "to 4"),
     Fault("a row format that is not there", op(M, FFN), {"format": 3}, "row formats are 0 to 2"),
-    Fault("a row format of another device", op(M, FFN), {"format": RowFormat.F4}, "this device decodes q8, q4",
+    Fault("a row format of another device", op(M, FFN), {"format": RowFormat.F4}, "this device decodes q8, "
+                                                                                  "q4",
           config={"formats": ("q8", "q4")}),
-    Fault("more elements than a row has", op(V, "lookup", a=A.ROW_ELEMENT), {"inner": 16}, "a row has 32 elements"),
+    Fault("more elements than a row has", op(V, "lookup", a=A.ROW_ELEMENT), {"inner": 16}, "a row has 32 "
+                                                                                           "elements"),
     # The sequencer
-    Fault("length one too many", op(Opcode.ALU, "sequencer", rd=LENGTH), {"imm": 2}, "is at most position + 1", at=MOST),
-    Fault("lines one too few", op(Opcode.ALU, "sequencer", rd=KEY_LINES), {"imm": 0}, "must be written before it is read", at=SOFTMAX),
+    Fault("length one too many", op(Opcode.ALU, "sequencer", rd=LENGTH), {"imm": 2}, "is at most position + "
+                                                                                     "1", at=MOST),
+    Fault("lines one too few", op(Opcode.ALU, "sequencer", rd=KEY_LINES), {"imm": 0}, "must be written "
+                                                                                      "before it is read",
+          at=SOFTMAX),
     Fault("position shifted too far", op(Opcode.ALU, "sequencer", rd=KEY_ROW, fn=Alu.SHR), {"imm": 3},
           "that two positions of one slot write", at=op(Opcode.STORE_ROW, STORE)),
-    Fault("a shift by more than a word", op(Opcode.ALU, "sequencer", rd=KEY_ROW, fn=Alu.SHR), {"imm": 40}, "a shift is by 0 to 31 bits"),
-    Fault("a sum that wraps", op(Opcode.ALU, "sequencer", rd=SCORE_WORDS, fn=Alu.MUL), {"imm": 1 << 31}, "must fit 32 bits"),
-    Fault("register 0 written", op(Opcode.ALU, "sequencer", rd=LENGTH), {"rd": 0}, "register 0 is always zero"),
-    Fault("a layer too few", op(Opcode.LOOP), {"count": less}, "every row of the image is read", at=op(M, "ffn_residual", row_reg=None),
+    Fault("a shift by more than a word", op(Opcode.ALU, "sequencer", rd=KEY_ROW, fn=Alu.SHR), {"imm": 40},
+          "a shift is by 0 to 31 bits"),
+    Fault("a sum that wraps", op(Opcode.ALU, "sequencer", rd=SCORE_WORDS, fn=Alu.MUL), {"imm": 1 << 31},
+          "must fit 32 bits"),
+    Fault("register 0 written", op(Opcode.ALU, "sequencer", rd=LENGTH), {"rd": 0}, "register 0 is always "
+                                                                                   "zero"),
+    Fault("a layer too few", op(Opcode.LOOP), {"count": less}, "every row of the image is read",
+          at=op(M, "ffn_residual", row_reg=None),
           at_last=True),
     Fault("a layer too many", op(Opcode.LOOP), {"count": more}, "equally often", at=op(M, "logits")),
     Fault("a loop that counts tokens", op(Opcode.LOOP), {"count_reg": 1}, "may not depend on the token"),
     Fault("a count from the token", SCORES, {"nr_reg": 1}, "may depend on the token"),
     Fault("no END", op(Opcode.END), {"opcode": Opcode.ALU, "rd": 15}, "every LOOP needs its END", at=BACK),
-    Fault("no LOOP", op(Opcode.LOOP), {"opcode": Opcode.ALU, "rd": 15}, "an END needs an open LOOP", at=op(Opcode.END)),
+    Fault("no LOOP", op(Opcode.LOOP), {"opcode": Opcode.ALU, "rd": 15}, "an END needs an open LOOP",
+          at=op(Opcode.END)),
     Fault("no HALT", op(Opcode.HALT), {"opcode": Opcode.ALU, "rd": 15}, "runs past the last word"),
     Fault("an opcode that is not there", op(V, GATE), {"opcode": 12}, "opcodes are 0 to 8; this word has 12"),
 ]
@@ -249,7 +307,9 @@ def planted(image: Image, fault: Fault) -> tuple[Image, int]:
     assert (words != image.microcode).any(), "the fault changes something"
     if fault.at is not None:
         # An error elsewhere: of the instructions from there on, the first or the last that `at` chooses.
-        address = choose(fault.at, start if fault.at_last or fault.at is BACK else address)[-1 if fault.at_last else 0]
+        address = choose(fault.at, start if fault.at_last or fault.at is BACK else address)[-1
+                                                                                            if fault.at_last
+                                                                                            else 0]
     config = replace(image.config, **fault.config) if fault.config else image.config
     return replace(image, microcode=words, entries={name: image.entries[name]}, config=config), address
 
@@ -274,13 +334,15 @@ def test_there_are_many_faults_under_different_names():
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 30
 
 
-# Small programs -----------------------------------------------------------------------------------------------------
+# Small programs
+# -----------------------------------------------------------------------------------------------------
 
 CONSTANTS = 8
 """Scratch words and scalars that a small image begins with."""
 
 
-def small(*program: Instruction, arguments: tuple[str, ...] = (), context: int = 8, vocab: int = 10, rows: int = 0, slots: int = 1,
+def small(*program: Instruction, arguments: tuple[str, ...] = (), context: int = 8, vocab: int = 10,
+          rows: int = 0, slots: int = 1,
           more: tuple[Instruction, ...] = ()) -> Image:
     """An image of one entry ``run`` (and of ``more``), behind which the checker adds no demands."""
     words = [*program, Instruction(Opcode.HALT), *((*more, Instruction(Opcode.HALT)) if more else ())]
@@ -321,7 +383,8 @@ TELL = vector(signal=1, a=A.S)
 
 def take(tokens: int) -> list[Instruction]:
     """Matrix instructions that take so many tokens, 15 at a time, and nothing else of note."""
-    return [Instruction(Opcode.FETCH, {"nj": 1, "wait": min(15, tokens - n), "acc": n // 15}) for n in range(0, tokens, 15)]
+    return [Instruction(Opcode.FETCH, {"nj": 1, "wait": min(15, tokens - n), "acc": n // 15})
+            for n in range(0, tokens, 15)]
 
 
 DRAINED = vector(wait=1, inner=8, a=A.ACC, z_i=1)
@@ -335,7 +398,8 @@ SOUND = {
     "a scalar fence": small(EMIT, vector(reduce_fence=1, a=A.S, p=20)),
     "a scalar fence of an instruction between": small(EMIT, vector(reduce_fence=1), vector(a=A.S, p=20)),
     "a product continued in the same order": small(
-        Instruction(V, {**FILL.values, "signal": 1}), multiply(wait=1, init=1), multiply(row=8, signal=1), DRAINED, rows=16),
+        Instruction(V, {**FILL.values, "signal": 1}), multiply(wait=1, init=1), multiply(row=8, signal=1),
+                                                   DRAINED, rows=16),
     "a product continued in another order behind a fence": small(
         Instruction(V, {**FILL.values, "signal": 1}), multiply(wait=1, init=1),
         multiply(row=8, nr=1, acc=7, fence=1), multiply(row=9, nr=7, fence=1, signal=1), DRAINED, rows=16),
@@ -349,7 +413,8 @@ SOUND = {
     "one word kept by each position": small(
         alu(Alu.SHR, 5, 1, 2), vector(a=A.S, w=1, w_word=32, w_word_reg=5, w_single=1, w_tile_reg=1),
         alu(Alu.ADD, 6, 1, 1), alu(Alu.ADD, 7, 5, 1),
-        vector(fence=1, inner=0, inner_reg=7, x=32, x_i=1, mask=1, length_reg=6, reduce=Reduce.SUM, reduce_init=1),
+        vector(fence=1, inner=0, inner_reg=7, x=32, x_i=1, mask=1, length_reg=6, reduce=Reduce.SUM,
+               reduce_init=1),
         arguments=("position",)),
 }
 
@@ -357,27 +422,32 @@ UNSOUND = {
     "a chain that reads in another order": (
         small(WRITE, vector(chain=1, x=47)), 1, "scratch word 47 can be read"),
     "too few steps between": (small(WRITE, vector(inner=8), vector(x=47)), 2, "scratch word 47 can be read"),
-    "a chain is no fence for scalars": (small(EMIT, vector(chain=1, a=A.S, p=20)), 1, "scalar 20 can be read"),
+    "a chain is no fence for scalars": (small(EMIT, vector(chain=1, a=A.S, p=20)), 1,
+                                        "scalar 20 can be read"),
     "a fence is none for scalars": (small(EMIT, vector(fence=1, a=A.S, p=20)), 1, "scalar 20 can be read"),
     "a fence of scalars before they are emitted": (
         small(vector(reduce_fence=1), EMIT, vector(a=A.S, p=20)), 2, "scalar 20 can be read"),
     "a product continued in another order": (
-        small(Instruction(V, {**FILL.values, "signal": 1}), multiply(wait=1, init=1), multiply(row=8, nr=1, acc=7, signal=1),
-              DRAINED, rows=16), 2, "accumulator 7 can be read"),
+        small(Instruction(V, {**FILL.values, "signal": 1}), multiply(wait=1, init=1),
+              multiply(row=8, nr=1, acc=7, signal=1), DRAINED, rows=16), 2, "accumulator 7 can be read"),
     "loops five deep": (small(*FIVE, vector(), *[END] * 5), 4, "loops nest at most 4 deep"),
     "a program that takes for ever": (
-        small(loop(65535), loop(65535), alu(Alu.ADD, 5), END, END), 3, "has executed 262144 words"),
+        small(loop(65535), loop(65535), alu(Alu.ADD, 5), END, END), 4, "has executed 262144 words"),
     "more tokens than the counter holds": (
         small(loop(TOKENS + 1), TELL, END, *take(TOKENS + 1), rows=1), 1, f"a token counter holds {TOKENS}"),
     "tokens left at HALT": (small(vector(), TELL), 1, "the matrix engine leaves 1"),
     "a register of token and position": (
         small(alu(Alu.ADD, 5, 1, 0, 2), arguments=("token", "position")), 0, "depends on both"),
-    "a negative number shifted": (small(alu(Alu.SUB, 5, 0, 1), alu(Alu.SHR, 6, 5, 1)), 1, "a negative value comes to it"),
-    "an argument that nobody knows": (small(vector(), arguments=("temperature",)), 0, "this one has 'temperature'"),
+    "a negative number shifted": (
+        small(alu(Alu.SUB, 5, 0, 1), alu(Alu.SHR, 6, 5, 1)), 1, "a negative value comes to it"),
+    "an argument that nobody knows": (
+        small(vector(), arguments=("temperature",)), 0, "this one has 'temperature'"),
     "a token's row beyond the image": (
-        small(Instruction(Opcode.FETCH, {"nj": 1, "row_reg": 1}), arguments=("token",), rows=9), 0, "reaches 0 to 9"),
+        small(Instruction(Opcode.FETCH, {"nj": 1, "row_reg": 1}), arguments=("token",), rows=9), 0,
+        "reaches 0 to 9"),
     "a count that may exceed 16 bits": (
-        small(alu(Alu.MUL, 5, 1, 10000), vector(inner_reg=5), arguments=("position",)), 1, "inner is 70001 here (position 7"),
+        small(alu(Alu.MUL, 5, 1, 10000), vector(inner_reg=5), arguments=("position",)), 1,
+        "inner is 70001 here (position 7"),
     "a step below the first word": (
         small(alu(Alu.SUB, 5, 5, 3), vector(x=2, x_reg=5)), 1, "this instruction reaches -1 to -1"),
     "an entry that runs into the next": (
@@ -385,11 +455,14 @@ UNSOUND = {
     "a row that nobody reads": (small(vector(), rows=3), -1, "3 are not, first row 0"),
     "an accumulator and a row in one instruction": (
         small(vector(a=A.ACC, b=B.ROW_SCALE)), 0, "this instruction uses it as both"),
-    "a row without its entry": (small(vector(c=C.ROW_MINIMUM)), 0, "row buffer entry 0 must be written before it is read"),
-    "a factor that is not there": (small(vector(d=D.S, r=40)), 0, "scalar 40 must be written before it is read"),
+    "a row without its entry": (small(vector(c=C.ROW_MINIMUM)), 0, "row buffer entry 0 must be written "
+                                                                   "before it is read"),
+    "a factor that is not there": (small(vector(d=D.S, r=40)), 0, "scalar 40 must be written before it is "
+                                                                  "read"),
     "a function whose table is not there": (small(vector(function=2)), 0, "applies 2, which is not there"),
     "a scalar emitted and read by one instruction": (
-        small(vector(outer=2, a=A.S, p=20, p_o=1, reduce=Reduce.TAKE, reduce_init=1, reduce_emit=1, r_dest=21), ), 0,
+        small(vector(outer=2, a=A.S, p=20, p_o=1, reduce=Reduce.TAKE, reduce_init=1, reduce_emit=1,
+                     r_dest=21), ), 0,
         "must not read what it has written itself"),
     "a kept word read before this command writes it": (
         small(alu(Alu.ADD, 6, 1, 1), vector(x=32, mask=1, length_reg=6, reduce=Reduce.SUM, reduce_init=1),
@@ -397,7 +470,9 @@ UNSOUND = {
         "but only later"),
     "entries that store in different places": (
         small(vector(a=A.S, w=1, w_word=32, w_single=1, w_tile_reg=1), arguments=("position",), context=4,
-              more=(vector(a=A.S, w=1, w_word=33, w_single=1, w_tile_reg=1),)), 0, "more does not store what this instruction stores"),
+              more=(vector(a=A.S, w=1, w_word=33, w_single=1, w_tile_reg=1),)), 0, "more does not store "
+                                                                                   "what this instruction "
+                                                                                   "stores"),
 }
 
 
@@ -414,13 +489,15 @@ def test_unsound_programs_do_not(name):
         program = replace(program, microcode=program.microcode.copy())
         program.microcode[3] = encode([alu(Alu.ADD, 15)])[0]        # its HALT
     errors = check(program).errors
-    assert any(error.address == address and says in str(error) for error in errors), [str(error) for error in errors]
+    assert any(error.address == address and says in str(error) for error in errors), [str(error)
+                                                                                      for error in errors]
 
 
 def test_an_error_says_where_and_what():
     report = check(small(vector(), vector(x=40)))
     assert [str(error) for error in report.errors] == [
-        "run: microcode address 1 (small): scratch word 40 must be written before it is read; nothing in this command has written "
+        "run: microcode address 1 (small): scratch word 40 must be written before it is read; nothing in "
+        "this command has written "
         "it (position 0, slot 0): vector outer=1 inner=1 x=40 a=1"]
     error = report.errors[0]
     assert (error.entry, error.address, error.operator) == ("run", 1, "small")
@@ -439,7 +516,8 @@ def test_a_report_lists_no_more_than_its_limit():
     ({"entries": {"run": Entry(9, (), 8)}}, "must be a microcode address below 2; it is 9"),
     ({"entries": {"run": Entry(0, (), 9)}}, "must be 1 to 8, that of the cache; it is 9"),
     ({"kv": KvLayout(0, 8)}, "must have a slot"),
-    ({"array": np.zeros((TINY.rows + 1, LINE_WORDS, TINY.tiles), np.uint32)}, "the device has 4096 array rows; the image has 4097"),
+    ({"array": np.zeros((TINY.rows + 1, LINE_WORDS, TINY.tiles), np.uint32)}, "the device has 4096 array "
+                                                                              "rows; the image has 4097"),
 ])
 def test_images_that_do_not_fit(change, says):
     errors = check(replace(small(vector()), **change)).errors
