@@ -115,17 +115,14 @@ class Context:
         return Accumulated(base, words)
 
     def norm_scalars(self, norm: str) -> None:
-        """1 / rms of the residual as a scalar (and its square for the gated feed-forward)."""
+        """1 / rms of the residual as a scalar."""
         s, p = self.s, self.placement
         emit = dict(reduce_init=1, reduce_emit=1)
         self.e.vector(inner=self.g.words(self.shape.hidden), a=A.X, x=self.words_of("residual"), x_i=1, b=B.A,
                       reduce=Reduce.SUM, r_dest=s["squares"], **emit)
-        rms = s[f"{norm}_rms"]
         self.e.vector(inner=1, a=A.S, p=s["squares"], c=C.S, q=p.constant("norm_epsilon"),
                       function=self.functions["rsqrt"], d=D.S, r=p.constant("norm_width"), reduce=Reduce.TAKE,
-                      r_dest=rms, **emit)
-        if norm == "ffn":
-            self.e.vector(inner=1, a=A.S, p=rms, b=B.A, reduce=Reduce.TAKE, r_dest=s["ffn_rms2"], **emit)
+                      r_dest=s[f"{norm}_rms"], **emit)
 
     def values_row(self, layer: int, kv_head: int) -> int:
         """First row of the cached values of a kv head."""

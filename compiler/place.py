@@ -1,6 +1,6 @@
 """Placement: which array rows, scratch words and scalar registers hold what, and the contents they begin with."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -98,6 +98,19 @@ class Placement:
         """The scalar register that holds a constant."""
         return self.constants[name][0]
 
+    def rows_by_format(self) -> dict[str, int]:
+        """Rows of weights of each format in a tile."""
+        out: dict[str, int] = {}
+        for weight in self.weights.values():
+            out[weight.format] = out.get(weight.format, 0) + weight.lines * weight.blocks
+        return out
+
+    def needed_rows(self) -> dict[str, int]:
+        """Rows of weights that every tile must read for one token: in the layers, and in the output head."""
+        output = self.weights.get("output", self.weights["token_embedding"])
+        layers = sum(w.lines * w.blocks for name, w in self.weights.items() if name.startswith("layers."))
+        return {"layers": layers, "output": output.lines * output.blocks}
+
     def __str__(self) -> str:
         lines = [f"{m.name:8} {m.used:>8} of {m.capacity}" for m in (self.rows, self.scratch, self.scalars)]
         for memory in (self.rows, self.scratch, self.scalars):
@@ -119,7 +132,7 @@ def _mend(geometry: Geometry) -> Callable[[int], str]:
     return mend
 
 
-def place(source: ModelSource, geometry: Geometry, carry: Callable[[str], Blocks]) -> Placement:
+def place(geometry: Geometry, carry: Callable[[str], Blocks]) -> Placement:
     """Give every weight, table, cache and buffer its place; `carry` yields a weight's blocks by name."""
     shape, config = geometry.shape, geometry.config
     p = Placement(geometry, Memory("rows", config.rows), Memory("words", config.scratch),
@@ -172,6 +185,7 @@ def place(source: ModelSource, geometry: Geometry, carry: Callable[[str], Blocks
         ("score_scale", shape.attention_scale / np.log(2.0)),
         ("norm_epsilon", shape.norm_eps * shape.hidden),
         ("norm_width", float(np.sqrt(shape.hidden))),
+        ("zero", 0.0),
     ):
         p.constants[name] = (p.scalars.take(name, 1).base, float(value))
     return p
@@ -222,7 +236,7 @@ def rotary_table(geometry: Geometry, frequencies: np.ndarray) -> np.ndarray:
 
 
 def contents(placement: Placement, source: ModelSource,
-             progress: Callable[[str, float], None] = lambda what, share: None) -> Mapping[str, np.ndarray]:
+             progress: Callable[[str, float], None]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The array, scratch and scalars that the device starts with, up to the last word that is not zero."""
     geometry, shape = placement.geometry, placement.geometry.shape
     array = np.zeros((placement.rope + geometry.context * geometry.rope_rows, LINE_WORDS, geometry.tiles), np.uint32)
@@ -242,4 +256,4 @@ def contents(placement: Placement, source: ModelSource,
     scalars = np.zeros(len(placement.constants), np.float32)
     for register, value in placement.constants.values():
         scalars[register] = value
-    return {"array": array, "scratch": scratch.view(np.uint32), "scalars": scalars.view(np.uint32)}
+    return array, scratch.view(np.uint32), scalars.view(np.uint32)

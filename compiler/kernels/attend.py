@@ -78,5 +78,9 @@ def by_group(c: Context, node: Node) -> None:
     if direct:
         c.ready = [shape.head_dim // BLOCK * group * (kv + 1) for kv in range(shape.kv_heads - 1)]
     else:
+        written = shape.heads * dim_words
+        if written < total * g.block_words:     # the last block's padding takes part in its maximum
+            c.e.vector(inner=total * g.block_words - written, a=A.S, p=c.placement.constant("zero"), w=1,
+                       w_word=c.words_of("mixed") + written, w_i=1)
         c.e.vector(inner=total * g.block_words, a=A.X, x=c.words_of("mixed"), x_i=1, quantize=1, block=out)
     c.operand = out

@@ -6,7 +6,7 @@ from compiler.context import Accumulated, Context
 from compiler.expression import Apply, Mul, Scalar, Vector, emit
 from compiler.ir import Node, Op
 from compiler.kernels.registry import kernel
-from hw.isa import A, B, D
+from hw.isa import A, B, D, Reduce
 
 __all__: list[str] = []
 
@@ -36,6 +36,8 @@ def _by_chunks(c: Context, node: Node, drain: Drain) -> None:
 def squared(c: Context, node: Node) -> None:
     """Two passes: t = f(g/rms) * g, then (u / rms^2) * t: the factor that t lacks comes with u."""
     function, s = c.functions[node.attributes["function"]], c.s
+    c.e.vector(inner=1, a=A.S, p=s["ffn_rms"], b=B.A, reduce=Reduce.TAKE, reduce_init=1, reduce_emit=1,
+               r_dest=s["ffn_rms2"])
 
     def drain(a: Accumulated, b: Accumulated, word: int, block: int) -> None:
         c.e.vector(inner=a.words, a=A.ACC, z=a.base, z_i=1, b=B.S, p=s["ffn_rms"], function=function, d=D.A, w=1,

@@ -80,7 +80,7 @@ def test_the_cheapest_is_taken(model):
     assert image.report["decisions"]["contexts up to 64"]
     small = fuse(build_graph(replace(source.shape, layers=2)))
     geometry = compiler.Geometry(source.shape, TINY, 64, 1)
-    placement = compiler.place(source, geometry, lambda name: source.weights[name].blocks())
+    placement = compiler.place(geometry, lambda name: source.weights[name].blocks())
     numbers = {"exp2": 1, "recip": 2, "rsqrt": 3, "scale": 4, "silu": 5}
     best, decisions = dispatch.choose(small, placement, numbers, 64, 0)
     for decision in decisions:
