@@ -35,6 +35,7 @@ lint: $(VENV)/.test  ## style and types
 
 docs: $(VENV)/.run  ## regenerate the pages of docs/ that come from tables
 	$(BIN)/wordline isa --output docs/isa.md
+	$(BIN)/python -m hw.host_page docs/host.md
 
 bench: $(VENV)/.run  ## speed of the functional model, of the RTL and of the compiler, as JSON in build/
 	@mkdir -p $(BUILD)

@@ -8,7 +8,7 @@ from enum import IntEnum
 from hw import isa
 from hw.config import LINE_WORDS
 
-__all__ = ["isa_page"]
+__all__ = ["documented", "isa_page", "table"]
 
 _HEAD = f"""# The instruction set
 
@@ -41,7 +41,8 @@ def isa_page() -> str:
     return "\n".join(parts)
 
 
-def _table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], note: str = "") -> str:
+def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]], note: str = "") -> str:
+    """A chapter that is one table, in Markdown."""
     columns = list(columns)
     lines = [f"## {title}", "", *([note, ""] if note else []),
              f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
@@ -54,19 +55,19 @@ def _bits(offset: int, width: int) -> str:
 
 
 def _opcodes() -> str:
-    rows = [(int(op), f"`{op.name}`", isa.format_of(op).name, text) for op, text in _documented(isa.Opcode)]
-    return _table("Instructions", ("opcode", "name", "format", "what it does"), rows)
+    rows = [(int(op), f"`{op.name}`", isa.format_of(op).name, text) for op, text in documented(isa.Opcode)]
+    return table("Instructions", ("opcode", "name", "format", "what it does"), rows)
 
 
 def _fields(form: isa.Format) -> str:
     rows = [(_bits(f.offset, f.width), f"`{f.name}`", f.width, "signed" if f.signed else "", f.meaning)
             for f in form.fields]
-    return _table(f"Fields of the {form.name} format", ("bits", "field", "width", "", "meaning"), rows)
+    return table(f"Fields of the {form.name} format", ("bits", "field", "width", "", "meaning"), rows)
 
 
 def _members(kind: type[IntEnum], title: str) -> str:
-    rows = [(int(member), f"`{member.name}`", text) for member, text in _documented(kind)]
-    return _table(title, ("value", "name", "meaning"), rows)
+    rows = [(int(member), f"`{member.name}`", text) for member, text in documented(kind)]
+    return table(title, ("value", "name", "meaning"), rows)
 
 
 def _descriptor() -> str:
@@ -76,12 +77,12 @@ def _descriptor() -> str:
             offset = -(-offset // 32) * 32
         rows.append((offset // 32, _bits(offset % 32, width), f"`{name}`", width, "signed" if signed else ""))
         offset += width
-    return _table("Function descriptors", ("word", "bits", "field", "width", ""), rows,
+    return table("Function descriptors", ("word", "bits", "field", "width", ""), rows,
                   f"{isa.FUNCTIONS} functions share {isa.TABLE_ENTRIES} coefficient triples. "
                   "`segments` is a log2.")
 
 
-def _documented(kind: type[IntEnum]) -> list[tuple[IntEnum, str]]:
+def documented(kind: type[IntEnum]) -> list[tuple[IntEnum, str]]:
     """Members with the string that follows each in the source, which Python itself does not keep."""
     source = inspect.getsource(kind)
     out = []

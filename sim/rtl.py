@@ -7,7 +7,7 @@ written in place, which is why a model loads in a second: `RtlDevice` waits unti
 import ctypes
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -262,7 +262,7 @@ class RtlDevice:
             case Space.OPERANDS:
                 self._read_operands(first, out)
             case _:
-                out = self._read_window(space, first, out)
+                out = self._read_lines(space, first, out)
         return out
 
     def write(self, space: Space, first: int, values: np.ndarray) -> None:
@@ -279,7 +279,7 @@ class RtlDevice:
             case Space.OPERANDS:
                 self._write_operands(first, values)
             case _:
-                self._write_window(space, first, values)
+                self._write_lines(space, first, values)
 
     def _in_place(self, space: Space) -> _Memory:
         return {Space.ARRAY: self._array, Space.SCRATCH: self._scratch, Space.ROW_BUFFER: self._row_buffer,
@@ -307,29 +307,26 @@ class RtlDevice:
         self._scatter(self._integers, first, words.view(np.uint32))
         self._scatter(self._facts, first, np.ascontiguousarray(values[:, -1:] & 0xFF_FFFF))
 
-    def _read_window(self, space: Space, first: int, out: np.ndarray) -> np.ndarray:
-        flat = np.empty(len(out) * pitch(space), np.uint32)
-        for start, words in self._bursts(space, first, flat):
-            self._answered(self._lib.wl_window_read(self._handle, start, len(words), words), "read of "
-                                                                                             "window", start)
-        return np.ascontiguousarray(flat.reshape(len(out), -1)[:, :line_words(space)[0]]).reshape(out.shape)
+    def read_window(self, address: int, words: np.ndarray) -> None:
+        """Fill `words` from byte address `address` of the window on, through the AXI port."""
+        for start, part in _bursts(address, words):
+            self._answered(self._lib.wl_window_read(self._handle, start, len(part), part), "read of window", start)
 
-    def _write_window(self, space: Space, first: int, values: np.ndarray) -> None:
+    def write_window(self, address: int, words: np.ndarray) -> None:
+        """Write words from byte address `address` of the window on, through the AXI port."""
+        for start, part in _bursts(address, np.ascontiguousarray(words, np.uint32)):
+            self._answered(self._lib.wl_window_write(self._handle, start, len(part), part), "write of window", start)
+
+    def _read_lines(self, space: Space, first: int, out: np.ndarray) -> np.ndarray:
+        if not len(out):
+            return out
+        words = np.empty(len(out) * pitch(space), np.uint32)
+        self.read_window(window_address(space, self.config, first), words)
+        return np.ascontiguousarray(words.reshape(len(out), -1)[:, :line_words(space)[0]]).reshape(out.shape)
+
+    def _write_lines(self, space: Space, first: int, values: np.ndarray) -> None:
         for n, entry in enumerate(values.reshape(len(values), -1)):
-            address = window_address(space, self.config, first + n)
-            words = np.ascontiguousarray(entry)
-            self._answered(self._lib.wl_window_write(self._handle, address, len(words), words), "write of "
-                                                                                                "window",
-                           address)
-
-    def _bursts(self, space: Space, first: int, flat: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Cut a range of the window into bursts that stay in a page: (address, words)."""
-        address, bursts, done = window_address(space, self.config, first) if len(flat) else 0, [], 0
-        while done < len(flat):
-            size = min(len(flat) - done, BURST_WORDS, (PAGE_BYTES - address % PAGE_BYTES) // 4)
-            bursts.append((address, flat[done:done + size]))
-            address, done = address + 4 * size, done + size
-        return bursts
+            self.write_window(window_address(space, self.config, first + n), entry)
 
     def _idle(self) -> None:
         """Let the device work until no command runs and none can start."""
@@ -367,6 +364,15 @@ class RtlDevice:
 
     def _scatter(self, memory: _Memory, first: int, values: np.ndarray) -> None:
         self._lib.wl_scatter(self._places(memory, first), len(memory.addresses), len(values), memory.words, values)
+
+
+def _bursts(address: int, words: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Cut a range of the window into bursts that stay in a page: (address, words)."""
+    done = 0
+    while done < len(words):
+        size = min(len(words) - done, BURST_WORDS, (PAGE_BYTES - address % PAGE_BYTES) // 4)
+        yield address, words[done:done + size]
+        address, done = address + 4 * size, done + size
 
 
 assert OPERAND_WORDS == BLOCK // 2 + 1 and LINE_WORDS == line_words(Space.MICROCODE)[0]
