@@ -1,6 +1,6 @@
 """The dot unit: one array row times one operand block, exact integers, scaled to one or two fp32 terms."""
 
-from amaranth import C, Cat, Module, Mux, Signal, Value, signed
+from amaranth import C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -26,6 +26,12 @@ SideBits = data.StructLayout({
 })
 """Scale and minimum of an array row's first and second output row."""
 
+E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+"""Twice the 4-bit floats of OCP Microscaling Formats 1.0, section 5.3.3."""
+
+E2M1_OFFSET = 12
+"""Makes a doubled E2M1 number unsigned."""
+
 
 class DotUnit(wiring.Component):
     """Terms ``(d * sum(w*q) + m * sum(q)) * 2**e`` of one row read, free-running.
@@ -40,7 +46,7 @@ class DotUnit(wiring.Component):
     Parameters
     ----------
     packed : bool
-        Whether products of 28 by 9 bits make both sums at once, which simulates fastest, or products of 18 by
+        Whether products of 22 by 9 bits make both sums at once, which simulates fastest, or products of 18 by
         9 bits, which are smallest. The function is the same.
 
     Members
@@ -50,7 +56,7 @@ class DotUnit(wiring.Component):
     format : In
         `hw.isa.RowFormat`.
     q, e, sum : In
-        Operand block: 32 integers, exponent, and sum of the integers.
+        Operand block: 32 integers, exponent, and the exact sum of the integers.
     term0, term1 : Out(32)
         fp32 terms of the first and the second output row. In a q8 row the second has no meaning.
     """
@@ -74,9 +80,10 @@ class DotUnit(wiring.Component):
         m = Module()
 
         # Cycle 0: two weights for every operand, and their products' sums. A two-row format has an element of
-        # each row, a q8 row the halves of one byte: the operand is the same in all.
-        low, high = self._weights(m)
-        whole, second = self._sums_packed(m, low, high) if self.packed else self._sums_split(m, low, high)
+        # each row; a q8 row has a byte, or its halves.
+        whole, second = Signal(signed(22)), Signal(signed(19))
+        first_sum, second_sum = self._sums_packed(m) if self.packed else self._sums_split(m)
+        m.d.sync += [whole.eq(first_sum), second.eq(second_sum)]
 
         e_1, sum_1 = Signal(signed(8)), Signal(signed(14))
         side = Signal(SideBits)
@@ -91,71 +98,86 @@ class DotUnit(wiring.Component):
         ]
         return m
 
-    def _weights(self, m: Module):
-        """Two signed integers a pair: of the two rows; or low (unsigned) and high half of a byte."""
-        low = [Signal(signed(5), name=f"low_{n}") for n in range(BLOCK)]
-        high = [Signal(signed(5), name=f"high_{n}") for n in range(BLOCK)]
+    def _weights(self, m: Module, low, high, byte, offset):
+        """Give `low` and `high` the two weights of every operand, made from bytes or nibbles of the row."""
         nibble = [self.row[4 * n:4 * n + 4] for n in range(2 * BLOCK)]
         with m.Switch(self.format):
             with m.Case(RowFormat.Q8):
                 for n in range(BLOCK):
-                    m.d.comb += [low[n].eq(nibble[2 * n]), high[n].eq(nibble[2 * n + 1].as_signed())]
+                    m.d.comb += byte(low[n], high[n], self.row[8 * n:8 * n + 8])
             with m.Case(RowFormat.F4):
                 for n in range(BLOCK):
-                    m.d.comb += [low[n].eq(_doubled_e2m1(nibble[n])),
-                                 high[n].eq(_doubled_e2m1(nibble[BLOCK + n]))]
+                    _look_up(m, low[n], nibble[n], offset)
+                    _look_up(m, high[n], nibble[BLOCK + n], offset)
             with m.Default():
                 for n in range(BLOCK):
                     m.d.comb += [low[n].eq(nibble[n]), high[n].eq(nibble[BLOCK + n])]
-        return low, high
 
-    def _sums_packed(self, m: Module, low, high):
+    def _sums_packed(self, m: Module):
         """Sums of the first and the second row, from one product for both weights of an operand.
 
-        The high weight stands so far above the low one that even the sums do not meet. In a q8 row the byte
-        is the low weight. All arithmetic is modulo the width, which the simulator likes.
+        Weights are made unsigned by an offset, whose product with the operands is an offset times their sum.
+        The high weight stands so far above the low one that their sums over four operands do not meet.
+        Everything is 32 bits wide, which the simulator likes.
         """
-        pitch, width = 22, 42
-        products = []
-        for n in range(BLOCK):
-            pair = Signal(signed(28), name=f"pair_{n}")
-            with m.If(self.format == RowFormat.Q8):
-                m.d.comb += pair.eq(self.row[8 * n:8 * n + 8].as_signed())
-            with m.Else():
-                m.d.comb += pair.eq(low[n] + (high[n] << pitch))
-            product = Signal(signed(width), name=f"product_{n}")
-            m.d.comb += product.eq(pair * self.q[n])
-            products.append(product)
-        total = Signal(signed(width))
-        m.d.sync += total.eq(_tree(products, width))
-        whole, second = Signal(signed(pitch)), Signal(signed(19))
-        m.d.comb += [
-            whole.eq(total[:pitch]),
-            second.eq(total[pitch:].as_signed() + total[pitch - 1]),
-        ]
-        return whole, second
+        pitch, width, together = 16, 32, 4
+        low = [Signal(8, name=f"low_{n}") for n in range(BLOCK)]
+        high = [Signal(5, name=f"high_{n}") for n in range(BLOCK)]
+        self._weights(m, low, high, lambda low, high, byte: low.eq(byte ^ 0x80),
+                      E2M1_OFFSET)
+        offset = Signal(signed(22))
+        with m.Switch(self.format):
+            with m.Case(RowFormat.Q8):
+                m.d.comb += offset.eq(self.sum << 7)
+            with m.Case(RowFormat.F4):
+                m.d.comb += offset.eq(self.sum * E2M1_OFFSET)
 
-    def _sums_split(self, m: Module, low, high):
+        groups = []
+        for n in range(0, BLOCK, together):
+            products = []
+            for k in range(n, n + together):
+                pair, product = Signal(22, name=f"pair_{k}"), Signal(width, name=f"product_{k}")
+                m.d.comb += [pair.eq(Cat(low[k], C(0, pitch - 8), high[k])), product.eq(pair * self.q[k])]
+                products.append(product)
+            group = Signal(signed(width), name=f"group_{n // together}")
+            m.d.comb += group.eq(_tree(products, width))
+            groups.append(group)
+        total, lows, first = Signal(signed(35)), Signal(signed(19)), Signal(signed(22))
+        m.d.comb += [
+            total.eq(_tree(groups)),
+            lows.eq(_tree([group[:pitch].as_signed() for group in groups])),
+            first.eq(Mux(self.format == RowFormat.Q8, total[:22].as_signed(), lows)),
+        ]
+        return first - offset, ((total - lows) >> pitch) - offset
+
+    def _sums_split(self, m: Module):
         """The same, with products of at most 18 by 9 bits, taken apart before they are added."""
         pitch = 13
+        low = [Signal(signed(5), name=f"low_{n}") for n in range(BLOCK)]
+        high = [Signal(signed(5), name=f"high_{n}") for n in range(BLOCK)]
+        self._weights(m, low, high,
+                      lambda low, high, byte: [low.eq(byte[:4]), high.eq(byte[4:].as_signed())],
+                      0)
         lows, highs = [], []
         for n in range(BLOCK):
             product = Signal(signed(27), name=f"product_{n}")
             m.d.comb += product.eq((low[n] + (high[n] << pitch)) * self.q[n])
             lows.append(product[:pitch].as_signed())
             highs.append(product[pitch:].as_signed() + product[pitch - 1])
-        first, second = Signal(signed(18)), Signal(signed(19))
-        is_q8 = Signal()
-        m.d.sync += [first.eq(_tree(lows)), second.eq(_tree(highs)), is_q8.eq(self.format == RowFormat.Q8)]
-        whole = Signal(signed(22))
-        m.d.comb += whole.eq(first + Mux(is_q8, second << 4, 0))
-        return whole, second
+        second = _tree(highs)
+        return _tree(lows) + Mux(self.format == RowFormat.Q8, second << 4, 0), second
 
 
-def _doubled_e2m1(nibble: Value):
-    """E2M1, doubled to an integer: magnitudes 0, 1, 2, 3, 4, 6, 8, 12."""
-    size = Mux(nibble[1:3] == 0, nibble[0], Cat(nibble[0], C(1, 1)) << (nibble[1:3] - 1)[:2])
-    return Mux(nibble[3], -size, size)
+def _look_up(m: Module, weight: Signal, code, offset: int):
+    """A doubled E2M1 number, moved up by an offset.
+
+    A table inside the case of its format: written as logic, it would cost the simulator every cycle of the other
+    formats too, as much as all the rest of the unit.
+    """
+    with m.Switch(code):
+        for value, doubled in enumerate(E2M1):
+            with m.Case(value):
+                m.d.comb += weight.eq(doubled + offset)
 
 
 def _term(m: Module, name: str, total: Signal, operands: Signal, d, minimum, e: Signal):
@@ -212,7 +234,8 @@ def _term(m: Module, name: str, total: Signal, operands: Signal, d, minimum, e: 
     special, special_word = local(1, "special"), local(32, "special_word")
     zero_sign_r = local(1, "zero_sign_r")
     m.d.sync += [
-        exact.eq((Mux(sign, -kept, kept) << d_up) + (Mux(minimum_sign, -offset, offset) << m_up)),
+        exact.eq((Mux(sign, -kept, kept) << d_up)[:62].as_signed()
+                 + (Mux(minimum_sign, -offset, offset) << m_up)),
         special.eq(invalid | infinite),
         special_word.eq(Mux(invalid, CANONICAL_NAN, Cat(C(0x7F80_0000, 31), infinite_sign))),
         zero_sign_r.eq(zero_sign),
@@ -232,7 +255,7 @@ def _term(m: Module, name: str, total: Signal, operands: Signal, d, minimum, e: 
         moved.eq(shift_left(m, absolute, zeros)),
         rounded.eq((moved + C((1 << 36) - 1) + moved[37]) >> 37),
         # The top bit, bit 60 - zeros, weighs 2^(60 - zeros + e - 24).
-        field.eq(60 - 24 + 127 - 1 + e - zeros),
+        field.eq(C(60 - 24 + 127 - 1, 8) + e.as_unsigned() - zeros),
         word.eq(Cat(((field << 23) + rounded)[:31], exact < 0)),
     ]
     return Mux(special, special_word, Mux(empty, zero_sign_r << 31, word))
