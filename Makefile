@@ -37,8 +37,9 @@ docs: $(VENV)/.run  ## regenerate the pages of docs/ that come from tables
 	$(BIN)/wordline isa --output docs/isa.md
 	$(BIN)/python -m hw.host_page docs/host.md
 
-bench: $(VENV)/.run  ## speed of the functional model, of the RTL and of the compiler, as JSON in build/
+bench: $(VENV)/.run  ## cycles against the baseline, speed of functional model, RTL and compiler, as JSON in build/
 	@mkdir -p $(BUILD)
+	$(BIN)/python -m bench.cycles --output $(BUILD)/bench-cycles.json --picture $(BUILD)/bench-cycles.svg
 	for what in compile functional rtl; do $(BIN)/python -m bench.$$what --output $(BUILD)/bench-$$what.json; done
 
 clean:  ## remove what the targets made here (not the model cache)
