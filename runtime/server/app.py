@@ -24,7 +24,15 @@ from runtime.server.errors import ApiError, as_api_error
 from runtime.server.guard import Guard
 from runtime.server.metrics import Metrics, Rates
 from runtime.server.model import ServedModel
-from runtime.server.protocol import ChatRequest, CompletionRequest, Generation, parse
+from runtime.server.protocol import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    Generation,
+    TokenizeRequest,
+    parse,
+    read,
+)
 from runtime.server.reply import Plan, Reply
 from runtime.server.settings import Settings
 from runtime.server.stream import EventStream, WholeAnswer
@@ -187,7 +195,8 @@ def application(service: Service) -> Guard:
 
     app = FastAPI(title="Wordline", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     metrics = Metrics(service.engine, frozenset(
-        ("/", "/health", "/metrics", "/device", "/reload", "/v1/models", "/v1/completions", "/v1/chat/completions")))
+        ("/", "/health", "/metrics", "/device", "/reload", "/tokenize", "/detokenize", "/v1/models", "/v1/completions",
+         "/v1/chat/completions")))
 
     @app.exception_handler(ApiError)
     async def refused(_: Request, error: ApiError) -> Response:
@@ -226,6 +235,21 @@ def application(service: Service) -> Guard:
         logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
         reply, _ = await service.begin(asked, asked.conversation(), limit, logprobs)
         return service.answer(ChatForm, asked, reply, 1, metrics)
+
+    @app.post("/tokenize")
+    async def tokenize(request: Request) -> dict[str, Any]:
+        asked = read(TokenizeRequest, await request.body())
+        text = asked.content if asked.prompt is None else asked.prompt
+        if text is None:
+            raise ApiError(400, "prompt: a text was wanted; it is missing", param="prompt")
+        tokens = await asyncio.to_thread(service.model.tokenizer.encode, text, asked.add_special_tokens)
+        return {"tokens": tokens, "count": len(tokens), "max_model_len": service.model.context}
+
+    @app.post("/detokenize")
+    async def detokenize(request: Request) -> dict[str, Any]:
+        asked = read(DetokenizeRequest, await request.body())
+        text = service.model.tokenizer.decode(asked.tokens, special=True)
+        return {"prompt": text, "content": text}
 
     @app.get("/health")
     async def health() -> Response:

@@ -1,5 +1,6 @@
 """From an image file to a server that answers: loads, opens, warms up, listens."""
 
+import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,7 +15,7 @@ from runtime.server.model import ServedModel
 from runtime.server.run import server
 from runtime.server.settings import Settings
 
-__all__ = ["launch", "warm_up"]
+__all__ = ["launch", "listening", "warm_up"]
 
 
 class _Witness:
@@ -43,19 +44,28 @@ def warm_up(engine: Engine) -> None:
     engine.stats = Stats()
 
 
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; raises `WordlineError` for an address or a port that cannot be had."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=512)  # type: ignore[arg-type]
+    except OSError as error:
+        raise WordlineError(f"a free port was wanted; port {port} of {host!r} cannot be listened on "
+                            f"({error.strerror or error}): choose another with --port or --host") from error
+
+
 def launch(path: Path, opener: Callable[[HardwareConfig], AbstractContextManager[Device]], settings: Settings,
            say: Callable[[str], None]) -> None:
     """Serve the image at `path` on the device that `opener` gives, until the process is told to stop."""
-    model = ServedModel.load(path, settings.name)
-    with opener(model.image.config) as device:
-        say(f"loading {path} on {device.identity.uri}")
-        engine = Engine(device, model.image, queue=settings.queue)
-        warm_up(engine)
-        running = server(Service(engine, model, settings, path))
-        shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-        say(f"serving {model.name!r}: {model.image.kv.slots} slots of {model.context} tokens; "
-            f"http://{shown}:{settings.port}/ shows it, http://{shown}:{settings.port}/v1 is for clients")
-        running.run()
-        if not running.started:
-            raise WordlineError(f"a free port was wanted; {settings.host}:{settings.port} cannot be listened on: "
-                                "choose another with --port")
+    with listening(settings.host, settings.port) as link:
+        model = ServedModel.load(path, settings.name)
+        with opener(model.image.config) as device:
+            say(f"loading {path} on {device.identity.uri}")
+            engine = Engine(device, model.image, queue=settings.queue)
+            warm_up(engine)
+            running = server(Service(engine, model, settings, path))
+            host, port = link.getsockname()[:2]
+            url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            say(f"serving {model.name!r}: {model.image.kv.slots} slots of {model.context} tokens; {url}/ shows it, "
+                f"{url}/v1 is for clients")
+            running.run(sockets=[link])

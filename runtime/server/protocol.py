@@ -12,12 +12,13 @@ from runtime.sampling import Sampling
 from runtime.server import grammar
 from runtime.server.errors import ApiError
 
-__all__ = ["ChatRequest", "CompletionRequest", "Generation", "parse"]
+__all__ = ["ChatRequest", "CompletionRequest", "DetokenizeRequest", "Generation", "TokenizeRequest", "parse", "read"]
 
 STOPS = 16
 TOP_LOGPROBS = 20
 SEEDS = 1 << 63
 
+P = TypeVar("P", bound="_Part")
 R = TypeVar("R", bound="Generation")
 
 
@@ -198,12 +199,31 @@ class ChatRequest(Generation):
         return [{"role": "system" if m.role == "developer" else m.role, "content": m.content} for m in self.messages]
 
 
-def parse(kind: type[R], body: bytes) -> R:
-    """The request in a body; raises `ApiError` that names the field, what was wanted and what came."""
+class TokenizeRequest(_Part):
+    """The body of `/tokenize`, as vLLM (`prompt`) and llama.cpp (`content`) have it."""
+
+    prompt: str | None = None
+    content: str | None = None
+    add_special_tokens: bool = True
+
+
+class DetokenizeRequest(_Part):
+    """The body of `/detokenize`."""
+
+    tokens: list[Annotated[int, Field(ge=0)]]
+
+
+def read(kind: type[P], body: bytes) -> P:
+    """The fields in a body; raises `ApiError` that names the field, what was wanted and what came."""
     try:
-        request = kind.model_validate_json(body)
+        return kind.model_validate_json(body)
     except ValidationError as error:
         raise _refusal(error) from error
+
+
+def parse(kind: type[R], body: bytes) -> R:
+    """The request in a body, held to everything that can be said about it without a model; raises `ApiError`."""
+    request = read(kind, body)
     request.check()
     try:
         request.sampling(0), request.adjustment()

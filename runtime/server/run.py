@@ -14,7 +14,7 @@ STOP_SECONDS = 5
 """Time that answers have to end when the server is told to stop."""
 
 
-def server(service: Service, *, log_level: str = "info") -> uvicorn.Server:
+def server(service: Service, *, log_level: str = "warning") -> uvicorn.Server:
     """A server that is ready to `run`."""
     s = service.settings
     config = uvicorn.Config(

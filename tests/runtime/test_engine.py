@@ -26,7 +26,7 @@ CONTEXT, SLOTS = 64, 3
 
 def compiled(folder, seed: int = 0, slots: int = SLOTS) -> Image:
     path = write_random_model(folder / f"random{seed}.gguf", layers=1, seed=seed).path
-    return compile_model(path, preset("tiny"), context=CONTEXT, slots=slots)
+    return compile_model(path, preset("tiny"), context=CONTEXT, slots=slots, effort=1, checked=False)
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, int]]:
     path = write_random_model(tmp_path_factory.mktemp("page") / "random.gguf", layers=1).path
-    image = compile_model(path, preset("tiny"), context=200, slots=3)
+    image = compile_model(path, preset("tiny"), context=200, slots=3, effort=1, checked=False)
     with Device.open("model:", image.config) as device:
         made = Service(Engine(device, image), ServedModel(image, "tiny"), Settings(port=0, api_key="secret"))
         running = make_server(made, log_level="error")

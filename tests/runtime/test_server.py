@@ -3,12 +3,14 @@
 import json
 import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -16,7 +18,9 @@ from typing import Any
 import openai
 import pytest
 from openai import OpenAI
+from typer.testing import CliRunner
 
+import wordline
 from compiler.compile import compile_model
 from hw.config import preset
 from hw.errors import WordlineError
@@ -38,7 +42,7 @@ CONTEXT, SLOTS = 160, 4
 
 def compiled(folder: Path, seed: int = 0) -> Image:
     path = write_random_model(folder / f"random{seed}.gguf", layers=1, seed=seed).path
-    return compile_model(path, preset("tiny"), context=CONTEXT, slots=SLOTS)
+    return compile_model(path, preset("tiny"), context=CONTEXT, slots=SLOTS, effort=1, checked=False)
 
 
 @pytest.fixture(scope="module")
@@ -335,6 +339,21 @@ def test_many_at_once_get_what_they_would_get_alone(client, image, tokenizer):
         assert texts[n - 5] == tokenizer.decode(expected)
 
 
+def test_texts_and_tokens(running, tokenizer):
+    ids = tokenizer.encode("the rows<|im_end|>")
+    for field in "prompt", "content":
+        assert running.http("POST", "/tokenize", {field: "the rows<|im_end|>"}) == (
+            200, {"tokens": ids, "count": len(ids), "max_model_len": CONTEXT})
+    assert running.http("POST", "/detokenize", {"tokens": ids})[1]["prompt"] == "the rows<|im_end|>"
+    for path, body, message in (
+            ("/tokenize", {}, "prompt: a text was wanted; it is missing"),
+            ("/tokenize", '{"prompt": "\\ud800"}', ".*"),
+            ("/detokenize", {"tokens": [999]}, "a token id from 0 to 412 was wanted, 999 came"),
+            ("/detokenize", {"tokens": ["x"]}, "tokens.0: Input should be a valid integer; got 'x'")):
+        status, said = running.http("POST", path, body)
+        assert status == 400 and re.fullmatch(message, said["error"]["message"])
+
+
 # What is refused.
 
 @pytest.mark.parametrize("body, status, param, message", [
@@ -588,7 +607,7 @@ def broken() -> None:
 
 
 def test_an_image_that_is_replaced(image, tmp_path):
-    path, prompt = tmp_path / "served.wl", [5, 6, 7]
+    path, prompt = tmp_path / "tiny.wl", [5, 6, 7]
     save(image, path)
     other = compiled(tmp_path, seed=1)
     with serving(image, path) as running:
@@ -605,7 +624,7 @@ def test_an_image_that_is_replaced(image, tmp_path):
                                            said["error"]["message"])
         os.remove(path)
         assert text() == before and running.http("POST", "/reload", "{}")[0] == 409
-        save(replace(other, model={**other.model, "name": "tiny"}), path)
+        save(other, path)
         running.valve.delay = 0.01
         link = running.post_stream({**ENDLESS, "prompt": prompt})
         until(lambda: running.engine.active == 1)
@@ -628,6 +647,37 @@ def test_stopping_ends_what_runs(image, monkeypatch):
         while link.recv(1000):
             pass
     assert running.engine.active == 0 and running.engine.stats.generated_tokens < 10
+
+
+def test_the_command(image, tmp_path):
+    save(image, tmp_path / "small.wl")
+    words = [sys.executable, "-m", "wordline", "serve", str(tmp_path / "small.wl"), "--port", "0"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    lines = [process.stderr.readline() for _ in range(2)]
+    found = re.search(r"serving 'small': 4 slots of 160 tokens; http://127.0.0.1:(\d+)/ shows it", lines[1])
+    assert found, lines
+    with OpenAI(base_url=f"http://127.0.0.1:{found[1]}/v1", api_key="none") as client:
+        assert client.chat.completions.create(model="small", messages=HELLO, max_tokens=3).choices
+        assert refusal(*words[3:], "--port", found[1]).startswith(
+            f"a free port was wanted; port {found[1]} of '127.0.0.1' cannot be listened on (")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130 and process.stderr.read() == "\nwordline: interrupted\n"
+    process.stderr.close()
+
+
+def refusal(*words: str) -> str:
+    result = CliRunner().invoke(wordline.app, words)
+    assert result.exit_code == 2
+    return result.stderr.removeprefix("wordline: ")
+
+
+@pytest.mark.parametrize("words, message", [
+    (["missing.wl"], "missing.wl: no such file; make an image with `wordline compile`\n"),
+    (["x.wl", "--host", "0.0.0.0"], "an API key is needed to serve other machines on '0.0.0.0': .*\n"),
+    (["x.wl", "--request-seconds", "0"], "request_seconds must be above 0; got 0.0\n"),
+])
+def test_commands_that_are_refused(words, message):
+    assert re.fullmatch(message, refusal("serve", *words, "--port", "0"))
 
 
 # What can be seen.
