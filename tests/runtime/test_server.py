@@ -652,17 +652,19 @@ def test_stopping_ends_what_runs(image, monkeypatch):
 def test_the_command(image, tmp_path):
     save(image, tmp_path / "small.wl")
     words = [sys.executable, "-m", "wordline", "serve", str(tmp_path / "small.wl"), "--port", "0"]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    lines = [process.stderr.readline() for _ in range(2)]
-    found = re.search(r"serving 'small': 4 slots of 160 tokens; http://127.0.0.1:(\d+)/ shows it", lines[1])
-    assert found, lines
-    with OpenAI(base_url=f"http://127.0.0.1:{found[1]}/v1", api_key="none") as client:
-        assert client.chat.completions.create(model="small", messages=HELLO, max_tokens=3).choices
-        assert refusal(*words[3:], "--port", found[1]).startswith(
-            f"a free port was wanted; port {found[1]} of '127.0.0.1' cannot be listened on (")
-    process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130 and process.stderr.read() == "\nwordline: interrupted\n"
-    process.stderr.close()
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            lines = [process.stderr.readline() for _ in range(2)]
+            found = re.search(r"serving 'small': 4 slots of 160 tokens; http://127.0.0.1:(\d+)/ shows it", lines[1])
+            assert found, lines
+            with OpenAI(base_url=f"http://127.0.0.1:{found[1]}/v1", api_key="none") as client:
+                assert client.chat.completions.create(model="small", messages=HELLO, max_tokens=3).choices
+            assert refusal(*words[3:], "--port", found[1]).startswith(
+                f"a free port was wanted; port {found[1]} of '127.0.0.1' cannot be listened on (")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130 and process.stderr.read() == "\nwordline: interrupted\n"
+        finally:
+            process.kill()
 
 
 def refusal(*words: str) -> str:
