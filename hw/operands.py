@@ -47,7 +47,8 @@ class Operands(wiring.Component):
         address = len(self.ram.write_address)
         super().__init__({
             "read": In(1), "address": In(address),
-            "integers": Out(BLOCK * config.activation_bits), "sum": Out(signed(14)), "exponent": Out(signed(8)),
+            "integers": Out(signed(config.activation_bits)).array(BLOCK),
+            "sum": Out(signed(14)), "exponent": Out(signed(8)),
             "line": Out(32 * LINE_WORDS), "column": In(1),
             "write": In(1), "write_address": In(address), "q": In(signed(9)).array(BLOCK),
             "write_sum": In(signed(14)), "write_exponent": In(signed(8)),
@@ -91,7 +92,11 @@ class Operands(wiring.Component):
         q, fact = integers.q[0], facts.q[0]
         elements = [q[bits * n:bits * (n + 1)] for n in range(BLOCK)]
         exponent = fact[16:].as_signed()
-        m.d.sync += [self.integers.eq(q), self.sum.eq(fact[:14]), self.exponent.eq(exponent)]
+        m.d.sync += [
+            *(out.eq(element) for out, element in zip(self.integers, elements, strict=True)),
+            self.sum.eq(fact[:14]),
+            self.exponent.eq(exponent),
+        ]
 
         clamped, half = Signal(signed(6)), Signal(16)
         m.d.comb += [

@@ -28,7 +28,7 @@ def tile_ports(config: HardwareConfig) -> dict:
         "lane": In(5),
         **{name: In(getattr(controls, name)) for name in MATRIX_CONTROLS + LANE_CONTROLS},
         "line": In(LINE_BITS),
-        "integers": In(BLOCK * config.activation_bits),
+        **{f"integer_{n}": In(signed(config.activation_bits)) for n in range(BLOCK)},
         "sum": In(signed(14)),
         "exponent": In(signed(8)),
         "shared": In(LINE_BITS),
@@ -58,7 +58,7 @@ class Tile(wiring.Component):
         Control words (`hw.stages.Controls`).
     line : In(320)
         Row to store, in stage ARRAY.
-    integers, sum, exponent : In
+    integer_0 to integer_31, sum, exponent : In
         Operand block, in stage ROW.
     shared : In(320)
         Row that every tile gets, in stage BUFFER.
@@ -120,12 +120,11 @@ class Tile(wiring.Component):
 
         # ROW: to the dot unit, or towards the row buffer. -----------------------------------------------------------
         m.submodules.dot = dot = DotUnit()
-        bits = config.activation_bits
         m.d.comb += [
             dot.row.eq(array.q[:256]),
             dot.side.eq(array.q[256:]),
             dot.format.eq(self.row.format),
-            *(dot.q[n].eq(self.integers[bits * n:bits * (n + 1)].as_signed()) for n in range(BLOCK)),
+            *(dot.q[n].eq(getattr(self, f"integer_{n}")) for n in range(BLOCK)),
             dot.sum.eq(self.sum),
             dot.e.eq(self.exponent),
         ]
