@@ -91,7 +91,7 @@ class Front(wiring.Component):
 
         # Distances, as counters that have run down to zero when they are kept.
         def distance(name, gap, again):
-            left = Signal(range(max(2, gap)), name=name)
+            left = Signal(range(max(2, gap + 1)), name=name)
             with m.If(again):
                 m.d.sync += left.eq(gap)
             with m.Elif(left != 0):
