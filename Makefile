@@ -11,7 +11,7 @@ export AMARANTH_USE_YOSYS := builtin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim verilog lint docs bench clean
+.PHONY: help demo test sim verilog lint docs bench verify formal random mutate gate coverage clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,25 @@ bench: $(VENV)/.run  ## cycles against the baseline, speed of functional model, 
 	$(BIN)/python -m bench.cycles --output $(BUILD)/bench-cycles.json --picture $(BUILD)/bench-cycles.svg
 	for what in compile functional rtl; do $(BIN)/python -m bench.$$what --output $(BUILD)/bench-$$what.json; done
 
+verify: test formal random mutate gate coverage  ## everything: the test suite, its long tests, and all of the following
+	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m tests.verification
+
+formal: $(VENV)/.verify  ## proofs with SymbiYosys of what simulation cannot exhaust
+	$(BIN)/python -m tests.formal
+
+random: $(VENV)/.test  ## 2,000 random programs on the Verilog and the functional model; failures are shrunk
+	$(BIN)/python -m tests.conformance
+
+mutate: $(VENV)/.test  ## faults planted in the hardware, each of which a random program must find
+	$(BIN)/python -m tests.mutation
+
+gate: $(VENV)/.verify  ## a netlist of gates against the functional model on random programs
+	$(BIN)/python -m tests.gatelevel
+
+coverage: $(VENV)/.test  ## line, toggle and functional coverage of the Verilog, as a picture in build/
+	$(BIN)/python -m tests.coverage
+
 clean:  ## remove what the targets made here (not the model cache)
 	rm -rf $(VENV) $(BUILD) *.egg-info .pytest_cache .ruff_cache .mypy_cache
 
@@ -60,4 +79,8 @@ $(VENV)/.run: $(BIN)/python pyproject.toml
 
 $(VENV)/.test: $(VENV)/.run
 	@$(BIN)/pip install --quiet --editable '.[test]'
+	@touch $@
+
+$(VENV)/.verify: $(VENV)/.test
+	@$(BIN)/pip install --quiet --editable '.[verify]'
 	@touch $@

@@ -213,11 +213,13 @@ class Core(wiring.Component):
             late.reduces.eq(step.reduces), late.op.eq(step.reduce), late.init.eq(step.init), late.emit.eq(step.emit),
             late.index.eq(step.index), late.dest.eq(step.r_dest),
         ]
+        neutral = Signal(first["result"].neutral.shape())
+        m.d.comb += first["result"].neutral.eq(neutral)
         with m.Switch(step.reduce):
             with m.Case(Reduce.SUM):
-                m.d.comb += first["result"].neutral.eq(NEGATIVE_ZERO >> 21)
+                m.d.comb += neutral.eq(NEGATIVE_ZERO >> 21)
             with m.Case(Reduce.MAX, Reduce.ARGMAX):
-                m.d.comb += first["result"].neutral.eq(CANONICAL_NAN >> 21)
+                m.d.comb += neutral.eq(CANONICAL_NAN >> 21)
         for name, stage in (("select", stages.SELECT), ("factor", stages.FACTOR), ("last", stages.LAST),
                             ("result", stages.RESULT)):
             m.d.lane += word[name].eq(delay(m, first[name], stage - 1, name, "lane"))

@@ -141,7 +141,7 @@ class Lane(wiring.Component):
         ]
 
         # FUNCTION -----------------------------------------------------------------------------------------------
-        m.submodules.special = special = SpecialUnit()
+        m.submodules.special_unit = special = SpecialUnit()
         m.d.comb += [
             special.x.eq(adder.o),
             *(getattr(special, name).eq(self.apply[name]) for name, _, _ in FUNCTION_FIELDS),

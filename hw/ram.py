@@ -188,8 +188,7 @@ class Ram:
             ports |= {f"i_clk_{n}": ClockSignal(reads[n]) if used else C(0, 1),
                       f"i_read_{n}": self.read[n] if used else C(0, 1),
                       f"i_address_{n}": self.read_address[n] if used else C(0, address)}
-            if used:
-                ports[f"o_q_{n}"] = self.q[n]
+            ports[f"o_q_{n}"] = self.q[n] if used else Signal(width, name=f"{name}_unused")
         self.instance = Instance(
             "wordline_ram", p_WIDTH=width, p_DEPTH=depth, p_ADDRESS=address, p_STROBES=strobes,
             p_THROUGH=int(through), i_clk=ClockSignal(domain), i_write=self.write, i_strobe=self.strobe,

@@ -27,7 +27,7 @@ from hw.isa import (
 )
 from hw.memorymap import SPACE_TABLE, Space
 
-__all__ = ["ARGUMENTS", "random_floats", "random_program", "random_state"]
+__all__ = ["ARGUMENTS", "random_floats", "random_instruction", "random_program", "random_state"]
 
 ARGUMENTS = 4
 """Random programs take so many arguments, any integers."""
@@ -180,6 +180,11 @@ def _vector(random: np.random.Generator, config: HardwareConfig) -> Values:
     return v
 
 
+def random_instruction(random: np.random.Generator, config: HardwareConfig, opcode: Opcode) -> Instruction:
+    """A matrix or vector instruction without tokens and fences that reads nothing it writes at an earlier element."""
+    return Instruction(opcode, _vector(random, config) if opcode == Opcode.VECTOR else _matrix(random, config, opcode))
+
+
 def random_program(random: np.random.Generator, config: HardwareConfig, length: int) -> list[Instruction]:
     """A program of `length` engine instructions from address 0, ended by HALT.
 
@@ -192,7 +197,7 @@ def random_program(random: np.random.Generator, config: HardwareConfig, length: 
         opcode = Opcode(int(random.choice([Opcode.MULTIPLY, Opcode.FETCH, Opcode.STORE_ROW, Opcode.STORE_COLUMN,
                                            Opcode.VECTOR, Opcode.VECTOR, Opcode.VECTOR])))
         is_vector = opcode == Opcode.VECTOR
-        values = _vector(random, config) if is_vector else _matrix(random, config, opcode)
+        values = dict(random_instruction(random, config, opcode).values)
         values["fence"] = 1
         if is_vector:
             values["reduce_fence"] = 1

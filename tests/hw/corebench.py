@@ -1,6 +1,10 @@
 """The core alone under Verilator: a clock, its command port and its host port, from Python."""
 
 import ctypes
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from amaranth import ClockDomain, Module, Signal
@@ -14,15 +18,28 @@ from hw.memorymap import SPACE_TABLE, Space, line_words, lines
 from hw.timing import latencies
 from sim.verilator import build_library
 
-__all__ = ["CoreBench"]
+__all__ = ["CoreBench", "bench_sources"]
 
 _HARNESS = """
 #include "Vtop.h"
 #include <cstdint>
 #include <cstring>
 
+#ifdef COVERAGE
+#include "verilated_cov.h"
+#endif
+
 static VerilatedContext context;
 static Vtop *top;
+
+// Before the first reset: what registers without a value hold, for builds with `--x-initial unique`.
+extern "C" void randomize(int seed) { context.randReset(2); context.randSeed(seed); }
+
+extern "C" void coverage(const char *file) {
+#ifdef COVERAGE
+    context.coveragep()->write(file);
+#endif
+}
 
 static void tick() {
     top->clk = 0; top->eval();
@@ -95,6 +112,19 @@ class _Registered(wiring.Component):
         return m
 
 
+def bench_sources(config: HardwareConfig) -> dict[str, str]:
+    """Verilog of the core under a clock and a registered reset, module ``top``, by file name."""
+    return {**tile_sources(config), "top.v": verilog(_Registered(Core(config)), "top")}
+
+
+def _load(path: Path, *, private: bool) -> ctypes.CDLL:
+    """The library, or a copy of it with a state of its own: a process loads one file only once."""
+    if not private:
+        return ctypes.CDLL(str(path))
+    with tempfile.TemporaryDirectory() as folder:
+        return ctypes.CDLL(shutil.copy(path, Path(folder) / path.name))
+
+
 class CoreBench:
     """A verilated core.
 
@@ -102,14 +132,27 @@ class CoreBench:
     ----------
     config : HardwareConfig
         The device.
+    sources : mapping of str to str
+        Verilog instead of what `bench_sources` gives: with faults, from gates.
+    extra_flags : sequence of str
+        Further options of Verilator.
+    seed : int
+        For builds with ``--x-initial unique``: what registers without a value hold.
+    settings : str
+        Verilator configuration.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
+    def __init__(self, config: HardwareConfig, sources: Mapping[str, str] | None = None, *,
+                 extra_flags: Sequence[str] = (), seed: int | None = None, settings: str = SETTINGS) -> None:
         self.config = config
         name = f"core-{config.name}-{config.tiles}"
-        sources = {**tile_sources(config), "top.v": verilog(_Registered(Core(config)), "top")}
-        self.path = build_library(name, sources, "top", _HARNESS, SETTINGS)
-        self._library = ctypes.CDLL(str(self.path))
+        covered = any(flag.startswith("--coverage") for flag in extra_flags)
+        harness = "#define COVERAGE\n" * covered + _HARNESS
+        self.path = build_library(name, bench_sources(config) if sources is None else sources, "top", harness, settings,
+                                  extra_flags=extra_flags)
+        self._library = _load(self.path, private=seed is not None)
+        if seed is not None:
+            self._library.randomize(seed)
         self._library.run.restype = ctypes.c_uint64
         self._latency = latencies(config).host_read
         self.reset()
@@ -166,6 +209,10 @@ class CoreBench:
         assert facts[0] == cycles, f"the core counted {facts[0]} cycles, the bench {cycles}"
         assert not facts[2], "the core is busy although it is done"
         return cycles, bool(facts[1])
+
+    def coverage(self, file: Path) -> None:
+        """Write what a build with coverage has counted so far."""
+        self._library.coverage(str(file).encode())
 
     def ticks(self, count: int) -> None:
         """Let the clock run."""
