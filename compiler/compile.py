@@ -16,6 +16,7 @@ from compiler.frontends.load import load_model
 from compiler.fuse import fuse
 from compiler.geometry import Geometry
 from compiler.ir import Graph
+from compiler.kvplanes import kv_planes
 from compiler.place import Placement, contents, place
 from compiler.quant import Blocks
 from compiler.source import ModelShape, ModelSource, weight_names
@@ -151,7 +152,8 @@ def _image(graph: Graph, placement: Placement, effort: int, show: Callable[[str,
               for name, loss in placement.losses.items() if not loss.exact}
     tiles = geometry.tiles
     return Image(
-        config=geometry.config, entries=program.entries, kv=KvLayout(geometry.slots, geometry.context),
+        config=geometry.config, entries=program.entries,
+        kv=KvLayout(geometry.slots, geometry.context, kv_planes(placement)),
         logits=(placement.words["logits"].base, shape.vocab), argmax=program.argmax,
         array=np.zeros((0, LINE_WORDS, tiles), np.uint32), scratch=np.zeros((0, tiles), np.uint32),
         scalars=np.zeros(0, np.uint32), microcode=words, tables=coefficients, functions=descriptors,

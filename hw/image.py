@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from hw.config import LINE_WORDS, HardwareConfig
 from hw.errors import WordlineError
 
-__all__ = ["Entry", "Image", "ImageError", "KvLayout", "load", "save"]
+__all__ = ["Entry", "Image", "ImageError", "KvLayout", "KvPlane", "load", "save"]
 
 VERSION = 1
 _TENSORS = {
@@ -45,11 +45,28 @@ class Entry:
 
 
 @dataclass(frozen=True)
+class KvPlane:
+    """Where some part of the cached keys or values of every slot lies, `count` times over.
+
+    Token t of slot s is in entry ``first + n * step + s * slot + t // tokens`` of memory space `space`
+    (`hw.memorymap.Space`), for every n < `count`. No entry belongs to two slots.
+    """
+
+    space: int
+    first: int
+    count: int
+    step: int
+    slot: int
+    tokens: int
+
+
+@dataclass(frozen=True)
 class KvLayout:
-    """The KV cache of the image: sequences it holds at once and the longest of them."""
+    """The KV cache of the image: sequences it holds at once, the longest of them, and where they lie."""
 
     slots: int
     context: int
+    planes: tuple[KvPlane, ...] = ()
 
 
 @dataclass
@@ -153,6 +170,10 @@ def load(path: Path | str) -> Image:
     return Image(
         config=config, entries={k: Entry(e["address"], tuple(e["arguments"]), e["context"])
                                 for k, e in meta["entries"].items()},
-        kv=KvLayout(**meta["kv"]), logits=tuple(meta["logits"]), argmax=meta["argmax"],
+        kv=_layout(meta["kv"]), logits=tuple(meta["logits"]), argmax=meta["argmax"],
         operators=[tuple(o) for o in meta["operators"]], text=meta["text"], model=meta["model"],
         report=meta["report"], **tensors)
+
+
+def _layout(kv: dict[str, Any]) -> KvLayout:
+    return KvLayout(kv["slots"], kv["context"], tuple(KvPlane(**plane) for plane in kv.get("planes", ())))

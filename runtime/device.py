@@ -1,6 +1,4 @@
-"""A device with a model in it: load an image, run its entry points, read results, compare with another
-device.
-"""
+"""A device: open it by its URI, load a model, queue work, wait, look at results, and bring it back when it fails."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -11,19 +9,31 @@ from hw.config import HardwareConfig
 from hw.image import Entry, Image
 from hw.memorymap import ARGUMENTS, SPACE_TABLE, Space
 from runtime import transport_model, transport_rtl
-from runtime.resident import KvCache, ResidentModel
-from runtime.transport import Command, Completion, DeviceError, Identity, Transport, open_transport
+from runtime.buffer import Buffer, Memory
+from runtime.command_buffer import CommandBuffer
+from runtime.diagnosis import describe
+from runtime.dispatcher import CHUNK_CYCLES, TIMEOUT_CYCLES, Dispatcher, Operation
+from runtime.executable import check_fingerprint
+from runtime.kvcache import KvCache
+from runtime.queue import Queue
+from runtime.resident import ResidentModel
+from runtime.semaphore import Point
+from runtime.transport import (
+    WORD,
+    Command,
+    Completion,
+    DeviceError,
+    Identity,
+    Transport,
+    check_command,
+    open_transport,
+)
+from runtime.wait import wait
 
 __all__ = ["CHUNK_CYCLES", "Device", "TIMEOUT_CYCLES", "TRANSPORTS"]
 
 TRANSPORTS = (transport_model, transport_rtl)
 """Modules whose import registers the devices that come with the project."""
-
-CHUNK_CYCLES = 50_000
-"""Cycles a device is let run between two looks at its completions."""
-
-TIMEOUT_CYCLES = 200_000_000
-"""Cycles after which a command counts as hung, unless `Device.timeout_cycles` says otherwise."""
 
 
 class Device:
@@ -36,21 +46,18 @@ class Device:
 
     Attributes
     ----------
-    timeout_cycles : int
-        Cycles after which a command that does not complete is given up.
-    progress : callable or None
-        Called with the cycles since the start of the wait, about every `CHUNK_CYCLES`.
+    memory : Memory
+        What is allocated in it.
+    queue : Queue
+        The queue that `enqueue` uses.
     """
 
     def __init__(self, transport: Transport) -> None:
-        self.transport = transport
         self.identity: Identity = transport.identify()
-        self.timeout_cycles = TIMEOUT_CYCLES
-        self.progress: Callable[[int], None] | None = None
+        self._dispatcher = Dispatcher(transport, self.identity.uri, self.dump)
+        self.memory = Memory(self.identity.config, self._dispatcher)
+        self.queue = self.new_queue()
         self._model: ResidentModel | None = None
-        self._tag = 0
-        self._done: dict[int, Completion] = {}
-        self._waiting: set[int] = set()
 
     @classmethod
     def open(cls, uri: str, config: HardwareConfig | None = None) -> "Device":
@@ -61,16 +68,47 @@ class Device:
         return cls(open_transport(uri, config))
 
     @property
+    def transport(self) -> Transport:
+        """The way to the device. What is done there directly, the queues do not know of."""
+        return self._dispatcher.transport
+
+    @transport.setter
+    def transport(self, transport: Transport) -> None:
+        self._dispatcher.transport = transport
+
+    @property
+    def timeout_cycles(self) -> int:
+        """Cycles without a completion after which the device counts as hung."""
+        return self._dispatcher.timeout_cycles
+
+    @timeout_cycles.setter
+    def timeout_cycles(self, cycles: int) -> None:
+        self._dispatcher.timeout_cycles = cycles
+
+    @property
+    def progress(self) -> Callable[[int], None] | None:
+        """Called while waiting, with the cycles since the last completion, about every `CHUNK_CYCLES`."""
+        return self._dispatcher.progress
+
+    @progress.setter
+    def progress(self, progress: Callable[[int], None] | None) -> None:
+        self._dispatcher.progress = progress
+
+    @property
     def config(self) -> HardwareConfig:
         """The device's configuration."""
         return self.identity.config
 
     @property
+    def failure(self) -> DeviceError | None:
+        """Why the device must be reset before it is used again, if it must."""
+        return self._dispatcher.failure
+
+    @property
     def model(self) -> ResidentModel:
         """The loaded model; raises `DeviceError` when there is none."""
         if self._model is None:
-            raise DeviceError(f"device {self.identity.uri!r} must have a model; it has none: call "
-                              "load(image) first")
+            raise DeviceError(f"device {self.identity.uri!r} must have a model; it has none: call load(image) first")
         return self._model
 
     @property
@@ -78,76 +116,113 @@ class Device:
         """The slots of the loaded model's KV cache."""
         return self.model.kv
 
+    # Memory and programs
+
     def load(self, image: Image) -> ResidentModel:
         """Make an image resident: its weights are written once and stay; loading it again writes nothing.
 
-        Raises `DeviceError` when the image was compiled for another configuration.
+        Another image's memories are given back first. Raises `DeviceError` when the image was compiled for another
+        configuration, and `OutOfMemory` when a buffer is in its way.
         """
-        if image.config.fingerprint != self.config.fingerprint:
-            raise DeviceError(
-                f"an image for configuration {self.config.name!r} ({self.config.fingerprint}) was wanted by "
-                f"device {self.identity.uri!r}; this one is for {image.config.name!r} "
-                f"({image.config.fingerprint}): compile it with --config {self.config.name}, or open a "
-                "device "
-                f"of configuration {image.config.name!r}")
         if self._model is None or self._model.image is not image:
-            self._model = ResidentModel.load(self.transport, image)
+            check_fingerprint(self.memory, image, self.identity.uri)
+            if self._model is not None:
+                self._model.release()
+                self._model = None
+            self._model = ResidentModel(self.memory, image, self.identity.uri)
         return self._model
 
-    def enqueue(self, entry: str | Entry, **arguments: int) -> int:
-        """Queue a command and return its tag; `wait` takes its completion. Waits only while the queue is
-        full.
+    def allocate(self, space: Space, count: int, owner: str = "buffer") -> Buffer:
+        """`count` free entries of a space; raises `OutOfMemory`."""
+        return self.memory.allocate(space, count, owner)
+
+    def command_buffer(self) -> CommandBuffer:
+        """An empty command buffer for the loaded model's program."""
+        return CommandBuffer(self.model.executable)
+
+    def new_queue(self) -> Queue:
+        """Another order of operations, independent of the others."""
+        return Queue(self._dispatcher)
+
+    # Commands
+
+    def enqueue(self, entry: str | Entry, **arguments: int) -> Operation:
+        """Queue one command and return at once; `wait` gives its completion.
 
         `entry` is an entry point of the loaded model or its name; `arguments` are those that it names.
         """
-        if isinstance(entry, str):
-            entry = self._entry(entry)
-        self._tag = (self._tag + 1) & 0xFFFF_FFFF
-        command = Command(entry.address, _bind(entry, arguments), self._tag)
-        self._run_until(lambda: self.transport.submit(command), "a place in the command queue")
-        self._waiting.add(command.tag)
-        return command.tag
+        if not isinstance(entry, Entry):
+            entry = self.model.executable.entry(entry)
+        bound = _bind(entry, arguments)
+        if not 0 <= entry.address < self.identity.config.microcode:
+            check_command(self.config, Command(entry.address))
+        return self.queue.enqueue((entry.address, bound))
 
-    def wait(self, tag: int) -> Completion:
-        """The completion of the command with this tag; raises `DeviceError` when the device hangs."""
-        if tag not in self._waiting:
-            waiting = ", ".join(map(str, sorted(self._waiting))) or "none"
-            raise DeviceError(f"no command with tag {tag!r} is waiting; waiting are {waiting}")
-        self._run_until(lambda: tag in self._done, f"the completion of command {tag}")
-        self._waiting.discard(tag)
-        return self._done.pop(tag)
+    def wait(self, awaited: Operation | Point) -> None:
+        """Wait for an operation or a semaphore, of this device or another.
+
+        Raises the error of what failed: `DeviceHang` for a device that does not answer in time, `DeviceFailure` for
+        one that breaks.
+        """
+        wait(awaited)
 
     def submit(self, entry: str | Entry, **arguments: int) -> Completion:
         """Run one command to its end: `enqueue`, then `wait`."""
-        return self.wait(self.enqueue(entry, **arguments))
+        operation = self.enqueue(entry, **arguments)
+        wait(operation)
+        return operation.completions[-1]
+
+    # Results
 
     def read_scalar(self, number: int) -> np.float32:
         """Scalar register `number` as fp32."""
-        return self.transport.read(Space.SCALARS, number, 1).view(np.float32)[0]
+        return self._dispatcher.read(Space.SCALARS, number, 1).view(np.float32)[0]
 
     def read_argmax(self) -> int:
         """Index of the largest logit of the last ``decode`` command."""
-        return int(self.transport.read(Space.SCALARS, self.model.image.argmax, 1)[0])
+        return int(self._dispatcher.read(Space.SCALARS, self.model.image.argmax, 1)[0])
 
     def read_logits(self, image: Image | None = None) -> np.ndarray:
         """Logits of the last ``decode`` command, float32 (vocabulary,)."""
         first, count = (image or self.model.image).logits
-        words = self.transport.read(Space.SCRATCH, first, -(-count // self.config.tiles))  # (words, T)
+        words = self._dispatcher.read(Space.SCRATCH, first, -(-count // self.config.tiles))  # (words, T)
         return words.view(np.float32).reshape(-1)[:count]
 
     def state(self) -> dict[Space, np.ndarray]:
         """A copy of everything the host can see, by space (shapes as in docs/machine.md)."""
         return {space: self.transport.read(space) for space in SPACE_TABLE}
 
-    def reset(self) -> None:
-        """Stop what runs and forget what waits. The model must be loaded again."""
+    # Trouble
+
+    def dump(self) -> str:
+        """What the device is doing: commands, program position, engines, queues and tokens, a line each."""
+        return describe(self.identity, self._dispatcher, None if self._model is None else self._model.executable)
+
+    def recover(self) -> None:
+        """Stop what runs and forget what is queued; model, KV cache and buffers stay.
+
+        What was queued fails, and so does what waits for it. A command that ran leaves the tokens of its own slot
+        undefined from its position on; its sequence truncates the slot there. Raises `DeviceError` when the program
+        is no longer what it was: then `reset` and load again.
+        """
         self.transport.reset()
-        self._model = None
-        self._done.clear()
-        self._waiting.clear()
+        self._dispatcher.recovered()
+        if self._model is not None:
+            self._model.executable.restore()
+            self._model.executable.prove()
+
+    def reset(self) -> None:
+        """Stop what runs and forget everything. Buffers end; the model must be loaded again."""
+        self.transport.reset()
+        self._dispatcher.recovered()
+        if self._model is not None:
+            self._model.release()
+            self._model = None
+        self.memory.clear()
 
     def close(self) -> None:
-        """Give the device back."""
+        """Give the device back. What is still queued fails."""
+        self._dispatcher.drop(DeviceError(f"device {self.identity.uri!r} was closed before this was done"))
         self.transport.close()
 
     def __enter__(self) -> "Device":
@@ -157,38 +232,17 @@ class Device:
                  trace: TracebackType | None) -> None:
         self.close()
 
-    def _entry(self, name: str) -> Entry:
-        entries = self.model.image.entries
-        if name not in entries:
-            raise DeviceError(f"entry point {name!r} does not exist; this image has {', '.join(entries)}")
-        return entries[name]
-
-    def _run_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Let the device work, and collect completions, until a condition holds."""
-        spent = 0
-        while True:
-            while (completion := self.transport.poll()) is not None:
-                self._done[completion.tag] = completion
-            if condition():
-                return
-            if spent >= self.timeout_cycles:
-                raise DeviceError(f"{what} was wanted from device {self.identity.uri!r} within "
-                                  f"{self.timeout_cycles} cycles; it hangs: reset "
-                                  f"it\n{self.transport.dump()}")
-            self.transport.advance(min(CHUNK_CYCLES, self.timeout_cycles - spent))
-            spent += CHUNK_CYCLES
-            if self.progress is not None:
-                self.progress(spent)
-
 
 def _bind(entry: Entry, arguments: dict[str, int]) -> tuple[int, ...]:
-    """Values of an entry's arguments in its order; raises `DeviceError` for one missing, unknown or too
-    large.
-    """
-    if set(arguments) != set(entry.arguments) or len(entry.arguments) > ARGUMENTS:
-        raise DeviceError(f"entry point at {entry.address} takes ({', '.join(entry.arguments)}); "
-                          f"got ({', '.join(arguments)})")
-    for name, value in arguments.items():
-        if not 0 <= value < 1 << 32:
-            raise DeviceError(f"argument {name!r} takes 0 to {(1 << 32) - 1}; got {value!r}")
-    return tuple(int(arguments[name]) for name in entry.arguments)
+    """Values of an entry's arguments in its order; raises `DeviceError` for one missing, unknown or too large."""
+    names = entry.arguments
+    try:
+        values = tuple([arguments[name] for name in names])
+    except KeyError:
+        values = ()
+    if len(values) != len(arguments) or len(values) != len(names) or len(names) > ARGUMENTS:
+        raise DeviceError(f"entry point at {entry.address} takes ({', '.join(names)}); got ({', '.join(arguments)})")
+    if values and not 0 <= min(values) <= max(values) < WORD:
+        name, value = next((n, v) for n, v in arguments.items() if not 0 <= v < WORD)
+        raise DeviceError(f"argument {name!r} takes 0 to {WORD - 1}; got {value!r}")
+    return values

@@ -12,7 +12,7 @@ from hw.image import Entry, Image
 from hw.isa import Instruction, Opcode, decode, encode
 from hw.memorymap import SPACE_TABLE, Space
 from runtime.device import Device
-from runtime.resident import KvCache
+from runtime.kvcache import KvCache
 from runtime.transport import Completion
 from sim.compare import Difference, first_difference_of
 

@@ -1,114 +1,70 @@
-"""What stays in a device between commands: the model that was loaded, and the KV cache with its slots."""
+"""What stays in a device between commands: a model whose weights were loaded once, with its program and KV cache."""
 
-from dataclasses import dataclass, field
-
-import numpy as np
-
-from hw.image import Image, KvLayout
+from hw.image import Image
 from hw.memorymap import Space
-from runtime.transport import DeviceError, Transport
+from runtime.buffer import Buffer, Memory
+from runtime.executable import Executable, same, write
+from runtime.kvcache import KvCache
 
-__all__ = ["KvCache", "LOADED", "ResidentModel"]
-
-LOADED: tuple[tuple[Space, str], ...] = (
-    (Space.ARRAY, "array"), (Space.SCRATCH, "scratch"), (Space.SCALARS, "scalars"),
-    (Space.MICROCODE, "microcode"), (Space.TABLES, "tables"), (Space.FUNCTIONS, "functions"),
-)
-"""Spaces that an image fills from entry 0 on, and the image's tensor for each."""
-
-_CONSTANT = (Space.MICROCODE, Space.TABLES, Space.FUNCTIONS)
-"""Spaces that no program can change."""
+__all__ = ["ResidentModel"]
 
 
-@dataclass
-class KvCache:
-    """The slots of a device's KV cache: which are taken, and how many tokens each holds.
+class ResidentModel:
+    """An image in a device.
 
-    The contents are rows of the array; this object counts, so that no command is given a position that the
-    cache does not have.
+    Parameters
+    ----------
+    memory : Memory
+        Of the device; raises `OutOfMemory` when somebody holds what the image needs.
+    image : Image
+        The model.
+    uri : str
+        What the device is called.
+
+    Attributes
+    ----------
+    executable : Executable
+        The program.
+    weights : Buffer or None
+        Array rows of weights and KV cache.
+    kv : KvCache
+        The slots.
     """
 
-    layout: KvLayout
-    lengths: dict[int, int] = field(default_factory=dict)
-    """Tokens in every slot that is taken."""
+    def __init__(self, memory: Memory, image: Image, uri: str) -> None:
+        self.image = image
+        self.memory = memory
+        self.executable = Executable(memory, image, uri)
+        self.kv = KvCache(image.kv, self._copy if image.kv.planes else None)
+        self.weights: Buffer | None = None
+        try:
+            if rows := max(len(image.array), image.report.get("rows", 0)):
+                owner = f"weights of {image.model.get('name', 'the model')}"
+                self.weights = memory.reserve(Space.ARRAY, 0, rows, owner)
+            write(memory, Space.ARRAY, image.array)
+            write(memory, Space.SCRATCH, image.scratch)
+        except BaseException:
+            self.release()
+            raise
 
-    def take(self) -> int:
-        """The lowest free slot, now taken and empty; raises `DeviceError` when all are taken."""
-        for slot in range(self.layout.slots):
-            if slot not in self.lengths:
-                self.lengths[slot] = 0
-                return slot
-        raise DeviceError(f"a free KV slot was wanted; all {self.layout.slots} are taken: release one, or "
-                          "compile "
-                          "with more slots")
+    def prove(self) -> None:
+        """Read program and weights back; raises `DeviceError` at the first word that is not the image's."""
+        self.executable.prove()
+        same(self.memory, Space.ARRAY, self.image.array)
+        same(self.memory, Space.SCRATCH, self.image.scratch)
 
-    def release(self, slot: int) -> None:
-        """Give a slot back. Its tokens are forgotten."""
-        self._check(slot)
-        del self.lengths[slot]
+    def release(self) -> None:
+        """Give its memories back. Buffers and command buffers of it cannot be used afterwards."""
+        self.executable.release()
+        if self.weights is not None and self.weights.alive:
+            self.weights.free()
 
-    def grow(self, slot: int, tokens: int = 1) -> int:
-        """Room for `tokens` more tokens in a slot; the position of the first of them."""
-        self._check(slot)
-        position = self.lengths[slot]
-        if position + tokens > self.layout.context:
-            raise DeviceError(f"KV slot {slot} holds {self.layout.context} tokens; {position + tokens} "
-                              "were wanted: "
-                              "shorten the text or compile with a longer context")
-        self.lengths[slot] = position + tokens
-        return position
-
-    def truncate(self, slot: int, length: int) -> None:
-        """Forget the tokens of a slot from `length` on."""
-        self._check(slot)
-        if not 0 <= length <= self.lengths[slot]:
-            raise DeviceError(f"KV slot {slot} has {self.lengths[slot]} tokens; it cannot be cut to {length}")
-        self.lengths[slot] = length
-
-    def _check(self, slot: int) -> None:
-        if slot not in self.lengths:
-            taken = ", ".join(map(str, sorted(self.lengths))) or "none"
-            raise DeviceError(f"KV slot {slot!r} is not taken; taken slots are {taken}")
-
-
-@dataclass
-class ResidentModel:
-    """An image whose weights are in a device, with the KV cache that goes with it."""
-
-    image: Image
-    kv: KvCache
-
-    @classmethod
-    def load(cls, transport: Transport, image: Image) -> "ResidentModel":
-        """Write everything an image brings into a device."""
-        for space, name in LOADED:
-            transport.write(space, 0, np.ascontiguousarray(getattr(image, name), np.uint32))
-        return cls(image, KvCache(image.kv))
-
-    def prove(self, transport: Transport) -> None:
-        """Read the program and its constants back; raises `DeviceError` at the first word that differs.
-
-        Array rows are compared too, all but those of the KV cache, which commands write: those are zero in
-        the image.
-        """
-        for space, name in LOADED:
-            wanted = getattr(self.image, name)
-            if space == Space.ARRAY:
-                _same(space, *_weights(wanted, transport.read(space, 0, len(wanted))))
-            elif space in _CONSTANT:
-                _same(space, wanted, transport.read(space, 0, len(wanted)))
-
-
-def _weights(wanted: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    used = wanted.any(axis=(1, 2))
-    return wanted[used], found[used]
-
-
-def _same(space: Space, wanted: np.ndarray, found: np.ndarray) -> None:
-    different = np.argwhere(wanted != found)
-    if len(different):
-        at = tuple(int(n) for n in different[0])
-        raise DeviceError(f"space {space.name.lower()} must hold the image; {len(different)} words differ, "
-                          "the first "
-                          f"at {at}: {int(wanted[at]):#010x} was written, {int(found[at]):#010x} read: "
-                          "load again")
+    def _copy(self, source: int, target: int, tokens: int) -> None:
+        """Copy the keys and values of the first tokens of a slot, plane by plane, whole entries."""
+        dispatcher = self.memory.dispatcher
+        for plane in self.image.kv.planes:
+            space, count = Space(plane.space), -(-tokens // plane.tokens)
+            for n in range(plane.count):
+                first = plane.first + n * plane.step
+                values = dispatcher.read(space, first + source * plane.slot, count)
+                dispatcher.write(space, first + target * plane.slot, values)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hw.errors import WordlineError
 from hw.image import Entry, Image
-from runtime.resident import KvCache
+from runtime.kvcache import KvCache
 from runtime.sampling import Sampler, Sampling
 from runtime.transport import Completion
 

@@ -1,12 +1,13 @@
 """What a device must be able to do, and the names (URIs) under which devices are opened.
 
 A backend is a small `Transport`; everything above it (`runtime.device`) is shared. A URI is a scheme, a colon
-and what the scheme makes of the rest: ``model:`` and ``model:tiny``, ``rtl:w16``, ``fpga:/dev/ttyUSB0``.
+and what the scheme makes of the rest: ``model:`` and ``model:tiny``, ``rtl:w16``. A scheme that stands in front of
+another device has that device's URI behind an @: ``record:chat.rec@model:tiny``.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,9 +16,14 @@ from hw.errors import WordlineError
 from hw.memorymap import ARGUMENTS, SPACE_TABLE, Space
 
 __all__ = [
-    "Command", "Completion", "DeviceError", "Identity", "SCHEMES", "Scheme", "Transport", "check_command",
-    "check_range", "check_values", "configuration_of", "open_transport", "register",
+    "Command", "Completion", "DeviceError", "EngineState", "Identity", "SCHEMES", "Scheme", "Snapshot", "Transport",
+    "WORD", "check_command", "check_range", "check_values", "configuration_of", "open_transport", "register",
+    "wrapped",
 ]
+
+
+WORD = 1 << 32
+"""Arguments and tags are smaller than this."""
 
 
 class DeviceError(WordlineError):
@@ -33,22 +39,49 @@ class Identity:
     description: str
 
 
-@dataclass(frozen=True)
-class Command:
-    """Start at microcode address `entry` with up to eight 32-bit `arguments`; `tag` comes back."""
+class Command(NamedTuple):
+    """Start at microcode address `entry` with up to eight 32-bit `arguments`; `tag` comes back.
+
+    A tuple, because one is made for every token: a frozen dataclass takes three times as long.
+    """
 
     entry: int
     arguments: tuple[int, ...] = ()
     tag: int = 0
 
 
-@dataclass(frozen=True)
-class Completion:
+class Completion(NamedTuple):
     """A finished command: its tag, its cycles, and whether a word was not finite at the quantizer."""
 
     tag: int
     cycles: int
     nonfinite: bool
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """One engine of a device that was looked at: instructions in its queue, tokens it may take, whether it works."""
+
+    name: str
+    waiting: int
+    tokens: int
+    active: bool
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a device is doing, for people to read when it hangs. None is what a transport cannot know.
+
+    `running` says whether a command runs, `waiting` how many wait behind it, `completions` how many were not taken,
+    `address` which microcode word the sequencer is at.
+    """
+
+    running: bool | None = None
+    waiting: int | None = None
+    completions: int | None = None
+    address: int | None = None
+    engines: tuple[EngineState, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Transport(Protocol):
@@ -82,8 +115,8 @@ class Transport(Protocol):
         was writing; everything else is undefined until written.
         """
 
-    def dump(self) -> str:
-        """The state of queues and engines in a few lines, for the message about a device that hangs."""
+    def snapshot(self) -> Snapshot:
+        """What the device is doing now. Changes nothing."""
 
     def close(self) -> None:
         """Give the device back. The transport cannot be used afterwards."""
@@ -144,6 +177,15 @@ def configuration_of(scheme: str, rest: str, config: HardwareConfig | None) -> H
     return config
 
 
+def wrapped(scheme: str, rest: str, config: HardwareConfig | None) -> tuple[str, Transport]:
+    """The options of a scheme that stands in front of another device, and that device, opened."""
+    options, at, inner = rest.partition("@")
+    if not at:
+        raise DeviceError(f"device {scheme + ':' + rest!r} needs a device behind it: add '@' and its name, as in "
+                          f"{scheme + ':' + rest + '@model:tiny'!r}")
+    return options, open_transport(inner, config)
+
+
 def check_values(config: HardwareConfig, space: Space, first: int, values: np.ndarray) -> np.ndarray:
     """`values` as contiguous uint32; raises `DeviceError` when they do not fit the space at `first`."""
     inner = SPACE_TABLE[space].shape(config)[1:]
@@ -171,11 +213,12 @@ def check_range(config: HardwareConfig, space: Space, first: int, count: int | N
 
 def check_command(config: HardwareConfig, command: Command) -> None:
     """Raises `DeviceError` for a command that no device of this configuration could start."""
-    if not 0 <= command.entry < config.microcode:
+    entry, arguments, tag = command
+    if not 0 <= entry < config.microcode:
         raise DeviceError(f"entry points of configuration {config.name!r} are 0 to {config.microcode - 1}; "
-                          f"got {command.entry!r}")
-    if len(command.arguments) > ARGUMENTS:
-        raise DeviceError(f"a command has up to {ARGUMENTS} arguments; got {len(command.arguments)}")
-    for value in (*command.arguments, command.tag):
-        if not 0 <= value < 1 << 32:
-            raise DeviceError(f"arguments and tags are 0 to {(1 << 32) - 1}; got {value!r}")
+                          f"got {entry!r}")
+    if len(arguments) > ARGUMENTS:
+        raise DeviceError(f"a command has up to {ARGUMENTS} arguments; got {len(arguments)}")
+    if not 0 <= tag < WORD or (arguments and not 0 <= min(arguments) <= max(arguments) < WORD):
+        wrong = next(value for value in (*arguments, tag) if not 0 <= value < WORD)
+        raise DeviceError(f"arguments and tags are 0 to {WORD - 1}; got {wrong!r}")

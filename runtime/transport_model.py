@@ -10,6 +10,7 @@ from runtime.transport import (
     Command,
     Completion,
     Identity,
+    Snapshot,
     check_command,
     check_range,
     check_values,
@@ -70,8 +71,10 @@ class ModelTransport:
         self._waiting.clear()
         self._done.clear()
 
-    def dump(self) -> str:
-        return f"{len(self._waiting)} commands wait, {len(self._done)} completions were not taken"
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            running=False, waiting=len(self._waiting), completions=len(self._done), address=self.device.stopped,
+            notes=("a command of the functional model runs to its end at once, so no engine is at work",))
 
     def close(self) -> None:
         self.reset()

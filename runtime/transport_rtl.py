@@ -8,6 +8,7 @@ from runtime.transport import (
     Command,
     Completion,
     Identity,
+    Snapshot,
     check_command,
     check_range,
     check_values,
@@ -59,8 +60,8 @@ class RtlTransport:
     def reset(self) -> None:
         self.device.reset()
 
-    def dump(self) -> str:
-        return self.device.dump()
+    def snapshot(self) -> Snapshot:
+        return Snapshot(notes=(self.device.dump(),))
 
     def close(self) -> None:
         self.device.close()

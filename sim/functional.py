@@ -154,6 +154,11 @@ class FunctionalDevice:
         At most 32 tiles.
     portable : bool
         Do without code made for this processor; it gives the same bits faster.
+
+    Attributes
+    ----------
+    stopped : int or None
+        Microcode address of the instruction that the latest command could not run.
     """
 
     def __init__(self, config: HardwareConfig, *, portable: bool = False) -> None:
@@ -163,6 +168,7 @@ class FunctionalDevice:
         self._work = buffers(config.tiles)
         self._table = decode_table(self.state.microcode)
         self._decoded = self.state.version[Space.MICROCODE]
+        self.stopped: int | None = None
 
     def __repr__(self) -> str:
         return f"FunctionalDevice({self.config!r})"
@@ -202,6 +208,7 @@ class FunctionalDevice:
         result, address, words, cycles = _interpret(
             self._table, int(entry), state.registers, time, limit, sequence(), self._facts(), state.array,
             self._lanes(), self._work, reach)
+        self.stopped = int(address) if result < 0 else None
         if result in ADDRESS_PROBLEMS:
             raise MachineError(f"microcode address {address}: {ADDRESS_PROBLEMS[result]} are 0 to {reach[2] - 1}; "
                                f"this instruction reaches {reach[0]} to {reach[1]}")

@@ -8,7 +8,7 @@ import pytest
 
 from hw.config import preset
 from hw.image import Entry, Image, KvLayout
-from runtime.resident import KvCache
+from runtime.kvcache import KvCache
 from runtime.sampling import Sampler, Sampling
 from runtime.session import Session, SessionError
 from runtime.transport import Completion, DeviceError
