@@ -37,10 +37,12 @@ module wordline_array #(
 `ifdef VERILATOR
     // The same write as below as one assignment: a simulator pays for each.
     reg [WIDTH-1:0] mask;
-    always @* for (n = 0; n < WIDTH / 8; n = n + 1) mask[8*n +: 8] = {8{strobe[n]}};
     always @(posedge clk) begin
         if (read) q <= storage[address];
-        if (write) storage[address] <= (storage[address] & ~mask) | (data & mask);
+        if (write) begin
+            for (n = 0; n < WIDTH / 8; n = n + 1) mask[8*n +: 8] = {8{strobe[n]}};
+            storage[address] <= (storage[address] & ~mask) | (data & mask);
+        end
     end
 `else
     always @(posedge clk) begin
@@ -97,9 +99,11 @@ module wordline_ram #(
         end else begin : parts
 `ifdef VERILATOR
             reg [WIDTH-1:0] mask;
-            always @* for (n = 0; n < STROBES; n = n + 1) mask[GRAIN*n +: GRAIN] = {GRAIN{strobe[n]}};
             always @(posedge clk)
-                if (write) storage[write_address] <= (storage[write_address] & ~mask) | (data & mask);
+                if (write) begin
+                    for (n = 0; n < STROBES; n = n + 1) mask[GRAIN*n +: GRAIN] = {GRAIN{strobe[n]}};
+                    storage[write_address] <= (storage[write_address] & ~mask) | (data & mask);
+                end
 `else
             always @(posedge clk)
                 if (write)
