@@ -1,6 +1,6 @@
 """The quantizer: words of the lanes to blocks of 32 small integers with one exponent."""
 
-from amaranth import Cat, Module, Mux, Signal, signed
+from amaranth import C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -138,7 +138,7 @@ class Quantizer(wiring.Component):
         # Cycle 2: sum.
         m.d.sync += [
             *(out.eq(integer) for out, integer in zip(self.o_q, q, strict=True)),
-            self.o_sum.eq(_tree(q)),
+            self.o_sum.eq(_total(q)),
             self.o_valid.eq(q_valid),
             self.nonfinite.eq(q_nonfinite),
             self.o_address.eq(q_address),
@@ -152,12 +152,13 @@ def _integer(m: Module, x, field: Signal, largest: Signal):
     sign, exponent, fraction = x[31], x[23:31], x[:23]
     # The significand moves up by 0 to 10 below a rounding point at bit 25: less is under one half, more
     # saturates.
-    normal, distance, shift = Signal(), Signal(signed(10)), Signal(4)
+    # The distance counts from 256, so that nothing here is signed: the simulator pays for signs.
+    normal, distance, shift = Signal(), Signal(10), Signal(4)
     moved, size, bounded = Signal(34), Signal(10), Signal(8)
     m.d.comb += [
         normal.eq(exponent != 0),
-        distance.eq((exponent | ~normal) - field + 2),
-        shift.eq(Mux(distance < 0, 0, Mux((distance > 10) | (exponent == 255), 10, distance))),
+        distance.eq((exponent | ~normal) + (C(256 + 2, 10) - field)[:10]),
+        shift.eq(Mux(distance < 256, 0, Mux((distance > 266) | (exponent == 255), 10, distance[:4]))),
         moved.eq(Cat(fraction, normal) << shift),
         size.eq((moved + ((1 << 24) - 1) + moved[25]) >> 25),
         bounded.eq(Mux((exponent == 255) & fraction.any(), 0, Mux(size > largest, largest, size))),
@@ -177,8 +178,9 @@ def _maximum(m: Module, values: list):
     return values[0]
 
 
-def _tree(values: list):
-    """The exact sum of some values, as a balanced tree."""
-    while len(values) > 1:
-        values = [a + b for a, b in zip(values[::2], values[1::2], strict=True)]
-    return values[0]
+def _total(integers: list):
+    """The exact sum of the integers, in 32 bits all the way, which the simulator neither cuts nor extends."""
+    total = C(0, 32)
+    for integer in integers:
+        total = (total.as_signed() + integer)[:32]
+    return total

@@ -96,7 +96,7 @@ class Reducer(wiring.Component):
         total = self._sum(m, x, levels, taking)
         result = self._finished(m, x, levels, taking)
 
-        ending = delay(m, taking & self.emit, reduce_depth(self.tiles) - 1, "ending")
+        ending = _later(m, taking & self.emit, reduce_depth(self.tiles) - 1, "ending")
         taken = Signal(range(WAITING))
         m.d.sync += [taken.eq(taken + ending), self.o_valid.eq(ending)]
         m.d.comb += result.addr.eq(taken)
@@ -116,8 +116,8 @@ class Reducer(wiring.Component):
             values = [_add(m, f"lanes_{level}_{n}", a, b)
                       for n, (a, b) in enumerate(zip(values[::2], values[1::2], strict=True))]
         # Facts of the word that now leaves the tree.
-        summed = delay(m, taking & (self.op == Reduce.SUM), ADD * levels, "summed")
-        init = delay(m, taking & self.init, ADD * levels, "init")
+        summed = _later(m, taking & (self.op == Reduce.SUM), ADD * levels, "summed")
+        init = _later(m, taking & self.init, ADD * levels, "init")
 
         partials = [Signal(32, name=f"partial_{k}", init=NEGATIVE_ZERO) for k in range(PARTIALS)]
         following, k = Signal(2), Signal(2)
@@ -153,15 +153,17 @@ class Reducer(wiring.Component):
 
     def _finished(self, m: Module, x: list[Signal], levels: int, taking: Signal):
         """The read port of the segments under way, oldest first: maximum, index and destination."""
+        # A key above the complement of its lane: one comparison finds the largest value and its first place.
         values = []
         for lane, word in enumerate(x):
-            key = Signal(32, name=f"key_{lane}")
-            m.d.comb += key.eq(Mux(word[:31] > INFINITY, 0, Mux(word[31], ~word, word | (1 << 31))))
-            values.append((key, C(lane, max(1, levels))))
+            value = Signal(32 + levels, name=f"key_{lane}")
+            key = Mux(word[:31] > INFINITY, 0, Mux(word[31], ~word, word | (1 << 31)))
+            m.d.comb += value.eq(Cat(C(self.tiles - 1 - lane, levels), key))
+            values.append(value)
         for level in range(levels):
             values = [_larger(m, f"{level}_{n}", a, b, registered=level % 2 == 1)
                       for n, (a, b) in enumerate(zip(values[::2], values[1::2], strict=True))]
-        key, lane = values[0]
+        key, lane = values[0][levels:], ~values[0][:levels]
 
         # Facts of the word that now leaves the comparators.
         taking, init, emit, op, word, dest, lane_0 = (
@@ -178,7 +180,7 @@ class Reducer(wiring.Component):
             new_index.eq(start_index),
         ]
         with m.If((key > start) & ((op == Reduce.MAX) | (op == Reduce.ARGMAX))):
-            m.d.comb += [new.eq(key), new_index.eq(word * self.tiles + lane)]
+            m.d.comb += [new.eq(key), new_index.eq(Cat(lane, word))]
         with m.If(taking):
             m.d.sync += [best.eq(new), best_index.eq(new_index)]
 
@@ -203,11 +205,17 @@ def _add(m: Module, name: str, a, b) -> Signal:
     return adder.o
 
 
-def _larger(m: Module, name: str, a: tuple, b: tuple, *, registered: bool) -> tuple[Signal, Signal]:
-    """The larger of two (key, lane); equal keys keep the first."""
-    key, lane = Signal(32, name=f"key_{name}"), Signal(len(a[1]), name=f"lane_{name}")
-    wins = Signal(name=f"wins_{name}")
-    m.d.comb += wins.eq(b[0] > a[0])
+def _later(m: Module, bit, cycles: int, name: str):
+    """A bit some clocks later, from one shift register: the simulator moves it in one piece."""
+    if cycles == 0:
+        return bit
+    line = Signal(cycles, name=name)
+    m.d.sync += line.eq(Cat(bit, line)[:cycles])
+    return line[-1]
+
+
+def _larger(m: Module, name: str, a: Signal, b: Signal, *, registered: bool) -> Signal:
+    larger = Signal(len(a), name=f"larger_{name}")
     domain = m.d.sync if registered else m.d.comb
-    domain += [key.eq(Mux(wins, b[0], a[0])), lane.eq(Mux(wins, b[1], a[1]))]
-    return key, lane
+    domain += larger.eq(Mux(b > a, b, a))
+    return larger
