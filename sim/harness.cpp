@@ -49,7 +49,10 @@ struct Device {
 #if VM_TRACE
         if (tracer) tracer->close();
 #endif
+        // The scopes take themselves off the current context, which may be that of another, closed device.
+        Verilated::threadContextp(&context);
         top->final();
+        top.reset();
     }
 
     void step() {
