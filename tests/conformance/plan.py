@@ -171,8 +171,8 @@ def _relative(random: np.random.Generator, sections: list[tuple[Item, ...]], off
 def build(plan: Plan) -> list[Instruction]:
     """The program of a plan, ended by HALT.
 
-    The first instruction of an engine in a section takes the token that the last one of the other engine gives. Where one
-    of them is in a loop, which would repeat that, an instruction of no consequence stands before or behind.
+    The first instruction of an engine in a section takes the token that the last one of the other engine gives. Where
+    one of them is in a loop, which would repeat that, an instruction of no consequence stands before or behind.
     """
     program = [Instruction(Opcode.ALU, {"fn": Alu.ADD, "rd": OFFSET, "imm": plan.offset})]
     sections = [_begun(list(_words(section))) for section in plan.sections]

@@ -74,7 +74,7 @@ def _key(word):
 
 
 class PackMonotone(wiring.Component):
-    """Of two magnitudes with one exponent, the larger never rounds to the smaller word; nor does the larger exponent."""
+    """Of two magnitudes of one exponent the larger never rounds to the smaller word, nor does the larger exponent."""
 
     exponent: In(signed(10))
     small: In(40)
@@ -99,8 +99,8 @@ PIPELINE = "the pipeline has no feedback and is shorter"
 PROOFS = (
     Proof("add-commutes", "a + b and b + a are the same bits, for all 2^64 pairs", AddCommutes, 5, complete=PIPELINE,
           solver="bitwuzla"),
-    Proof("add-neutral", "-0.0 + x is x, and the canonical NaN if x is one, for all x", AddNeutral, 6, complete=PIPELINE,
-          solver="bitwuzla", quick=True),
+    Proof("add-neutral", "-0.0 + x is x, and the canonical NaN if x is one, for all x", AddNeutral, 6,
+          complete=PIPELINE, solver="bitwuzla", quick=True),
     Proof("pack-monotone", "a larger magnitude or exponent never rounds to a smaller word, and none to a NaN",
           PackMonotone, 2, complete="it is combinational", solver="bitwuzla"),
 )

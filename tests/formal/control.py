@@ -5,7 +5,6 @@ from amaranth.hdl import Assert, Assume
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw import axi
 from hw.axi import Slice
 from hw.config import preset
 from hw.engine import Front
@@ -79,7 +78,7 @@ class QueueKeeps(wiring.Component):
 
 
 class _FrontBench(wiring.Component):
-    """An engine's front with an engine behind it that takes any time, and a sequencer that pushes when there is room."""
+    """An engine's front with an engine behind it that takes any time, and a sequencer that pushes if there is room."""
 
     depth = 4
 

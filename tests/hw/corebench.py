@@ -56,7 +56,8 @@ extern "C" void reset() {
 }
 
 // Lines in order, an access every cycle. `data` has ten words a line.
-extern "C" void host(int space, int tile, uint32_t first, uint32_t count, uint32_t *data, uint64_t strobe, int latency) {
+extern "C" void host(int space, int tile, uint32_t first, uint32_t count, uint32_t *data, uint64_t strobe,
+                     int latency) {
     top->host_space = space; top->host_tile = tile;
     for (uint32_t n = 0; n < count + (strobe ? 4 : latency); n++) {
         if (!strobe && n >= (uint32_t)latency) memcpy(data + 10 * (n - latency), &top->host_q[0], 40);
