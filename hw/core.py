@@ -2,14 +2,15 @@
 
 Ports, all registered inside:
 
-* `start` (one cycle, only while `busy` is low) with `entry` (16 bits) and `arguments` (8 x 32 bits): a command. `busy` rises
-  in the next cycle. `done` is high for one cycle at the end, `busy` is low again in that cycle; `cycles`, from the cycle of
-  `start` to that of `done`, and `nonfinite` stand from there until the next command.
-* `host_space`, `host_tile`, `host_address` with `host_read` or `host_write` (and `host_data`, `host_strobe`): one access
-  of docs/machine.md, "Host access", in every cycle in which no command runs. `host_q` belongs to the read
-  `latencies(config).host_read` cycles before.
-  `host_strobe` has a bit a byte. In the array every byte can be written alone; elsewhere a 32-bit word is written if
-  bit 0 of its four is set. Scratch, accumulators, scalars and registers use word 0 alone.
+* `start` (one cycle, only while `busy` is low) with `entry` (16 bits) and `arguments` (8 x 32 bits): a command.
+  `busy` rises in the next cycle. `done` is high for one cycle at the end, `busy` is low again in that cycle;
+  `cycles`, from the cycle of `start` to that of `done`, and `nonfinite` stand from there until the next command.
+* `host_space`, `host_tile`, `host_address` with `host_read` or `host_write` (and `host_data`, `host_strobe`):
+  one access of docs/machine.md, "Host access", in every cycle in which no command runs. `host_q` belongs to the
+  read `latencies(config).host_read` cycles before.
+  `host_strobe` has a bit a byte. In the array every byte can be written alone; elsewhere a 32-bit word is
+  written if bit 0 of its four is set; an entry of the tables is written whole. Scratch, accumulators, scalars and
+  registers use word 0 alone.
 
 Reset stops everything and keeps the memories.
 """
@@ -70,7 +71,8 @@ class Core(wiring.Component):
         super().__init__({
             "start": In(1), "entry": In(16), "arguments": In(data.ArrayLayout(32, ARGUMENTS)),
             "busy": Out(1), "done": Out(1), "cycles": Out(32), "nonfinite": Out(1),
-            "host_space": In(4), "host_tile": In(5), "host_address": In(24), "host_read": In(1), "host_q": Out(LINE_BITS),
+            "host_space": In(4), "host_tile": In(5), "host_address": In(24),
+            "host_read": In(1), "host_q": Out(LINE_BITS),
             "host_write": In(1), "host_data": In(LINE_BITS), "host_strobe": In(4 * LINE_WORDS),
         })
 
@@ -317,7 +319,8 @@ class Core(wiring.Component):
                        for name, member in ports.items() if member.flow == Out}
             inputs = {
                 "lane": C(n, 5), **word, "line": line, "shared": shared, "word": host.data[:32],
-                **{f"integer_{k}": value for k, value in enumerate(operands.integers)}, "sum": operands.sum, "exponent": operands.exponent,
+                **{f"integer_{k}": value for k, value in enumerate(operands.integers)},
+                "sum": operands.sum, "exponent": operands.exponent,
                 "p": scalars.q[0], "q": scalars.q[1], "r": scalars.q[2],
             }
             m.submodules[f"tile_{n}"] = Instance(
@@ -340,8 +343,8 @@ class Core(wiring.Component):
 
     def _host_request(self, m):
         """The host's request one cycle after the input register, in step with the tiles' control words; and later."""
-        layout = data.StructLayout({"write": 1, "read": 1, "space": 4, "tile": 5, "address": 24, "strobe": 4 * LINE_WORDS,
-                                    "data": LINE_BITS})
+        layout = data.StructLayout({"write": 1, "read": 1, "space": 4, "tile": 5, "address": 24,
+                                    "strobe": 4 * LINE_WORDS, "data": LINE_BITS})
         self._first = first = Signal(layout, name="host_0")
         host = Signal(layout, name="host_1")
         m.d.sync += [first.write.eq(self.host_write), first.read.eq(self.host_read),

@@ -16,8 +16,8 @@ __all__ = ["Matrix"]
 class Matrix(wiring.Component):
     """Queue and address generator of the matrix engine.
 
-    Timing: `step` holds one step a cycle (matrix stage 0) with `valid`; a pass of MULTIPLY over its accumulators that is
-    shorter than the adder's loop is filled up with invalid steps.
+    Timing: `step` holds one step a cycle (matrix stage 0) with `valid`; a pass of MULTIPLY over its accumulators
+    that is shorter than the adder's loop is filled up with invalid steps.
 
     Parameters
     ----------
@@ -29,8 +29,8 @@ class Matrix(wiring.Component):
     push, payload, room, token_i, token_o, clear, quiet
         See `hw.engine.Front`.
     step : Out
-        Opcode as `multiply`, `fetch`, `store_row`, `store_column`; addresses `row`, `block`, `acc`; `format`, `init` (write the
-        term), `all` and `tile`, `column`, and first `element` of a column step.
+        Opcode as `multiply`, `fetch`, `store_row`, `store_column`; addresses `row`, `block`, `acc`; `format`, `init`
+        (write the term), `all` and `tile`, `column`, and first `element` of a column step.
     """
 
     def __init__(self, config: HardwareConfig) -> None:

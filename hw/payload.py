@@ -1,7 +1,7 @@
 """Instructions with all register sums made, as they wait in front of an engine.
 
-Widths are those of the memories of the device: an address is only meaningful modulo its memory. Counts are kept less one,
-with a zero counted as one.
+Widths are those of the memories of the device: an address is only meaningful modulo its memory. Counts are kept
+less one, with a zero counted as one.
 """
 
 from amaranth import C, Mux, Shape, Value, signed

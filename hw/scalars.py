@@ -1,5 +1,4 @@
-"""The scalar registers: 64 fp32 words in two banks, even and odd numbers, so that a maximum and its index are written
-at once."""
+"""The scalar registers, in two banks so that a maximum and its index are written at once."""
 
 from amaranth import Module, Mux, Signal
 from amaranth.lib import wiring
@@ -17,7 +16,8 @@ READS = 4
 class Scalars(wiring.Component):
     """Scalar registers.
 
-    Timing: reads have the clock domain ``lane``. `q[n]` follows `address[n]` by a cycle and does not see a write of the same cycle as `address`.
+    Timing: reads have the clock domain ``lane``. `q[n]` follows `address[n]` by a cycle and does not see a write of
+    the same cycle as `address`.
 
     Members
     -------

@@ -34,8 +34,8 @@ class Vector(wiring.Component):
     push, payload, room, token_i, token_o, clear, quiet
         See `hw.engine.Front`.
     step : Out
-        The instruction's fields; addresses of this step; `element` of lane 0 and `word` mod 8; `index` of the word; `live`
-        lanes; `write`, `quantize` with `block_first`, `reduces` with `init`, `emit`, `restart`.
+        The instruction's fields; addresses of this step; `element` of lane 0 and `word` mod 8; `index` of the word;
+        `live` lanes; `write`, `quantize` with `block_first`, `reduces` with `init`, `emit`.
     """
 
     def __init__(self, config: HardwareConfig) -> None:
@@ -48,7 +48,7 @@ class Vector(wiring.Component):
             "step": Out(data.StructLayout({
                 "valid": 1, **{name: shape[name] for name in SHARED + ADDRESSES},
                 "element": 5, "word": 3, "index": 32, "live": 6, "write": 1, "quantize": 1, "block_first": 1,
-                "reduces": 1, "init": 1, "emit": 1, "restart": 1,
+                "reduces": 1, "init": 1, "emit": 1,
             })),
         })
 
@@ -62,7 +62,7 @@ class Vector(wiring.Component):
         head = front.head
         now, step = Signal(self.layout), self.step
 
-        active, first = Signal(), Signal()
+        active = Signal()
         o, i = Signal.like(now.outer, name="o"), Signal.like(now.inner, name="i")
         begin, end, last = Signal(), Signal(), Signal()
         reduces = now.reduce != Reduce.NONE
@@ -77,7 +77,6 @@ class Vector(wiring.Component):
             step.reduces.eq(active & reduces),
             step.init.eq(begin & now.reduce_init),
             step.emit.eq(end & now.reduce_emit),
-            step.restart.eq(first),
         ]
 
         # Lanes whose element is below the length.
@@ -117,7 +116,6 @@ class Vector(wiring.Component):
 
         with m.If(active):
             m.d.sync += [
-                first.eq(0),
                 begin.eq(end),
                 i.eq(Mux(end, now.inner, i - 1)),
                 o.eq(o - end),
@@ -128,7 +126,7 @@ class Vector(wiring.Component):
             ]
         with m.If(front.start):
             m.d.sync += [
-                active.eq(1), first.eq(1), begin.eq(1),
+                active.eq(1), begin.eq(1),
                 now.eq(head),
                 i.eq(head.inner), o.eq(head.outer),
                 step.element.eq(0), step.word.eq(0), step.index.eq(head.index),
