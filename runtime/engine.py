@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic, perf_counter
 
 import numpy as np
@@ -22,14 +22,15 @@ from hw.image import Image
 from runtime.device import Device
 from runtime.job import Ending, Job, Listener, Request
 from runtime.roofline import row_bound
+from runtime.slots import Slot, Slots
 from runtime.transport import Completion
 
 __all__ = ["Engine", "EngineError", "EngineStopped", "PromptError", "QueueFull", "SlotState", "Stats", "TimeLimit"]
 
 log = logging.getLogger("wordline.engine")
 
-LOST_WEIGHT = 0.25
-"""What forgetting a cached token costs, against running one again: most are never asked for once more."""
+ATTEMPTS = 2
+"""Times that a command is tried: a device that failed under it is brought back and given it once more."""
 
 
 class EngineError(WordlineError):
@@ -79,24 +80,6 @@ class SlotState:
 
 
 @dataclass
-class _Slot:
-    number: int
-    tokens: list[int] = field(default_factory=list)
-    job: Job | None = None
-    used: int = 0
-
-    def shared(self, prompt: Sequence[int]) -> int:
-        """Tokens at the beginning of `prompt` that need not be run again; the last one always is."""
-        most = min(len(self.tokens), len(prompt) - 1)
-        return next((n for n in range(most) if self.tokens[n] != prompt[n]), most)
-
-    def gain(self, prompt: Sequence[int]) -> float:
-        """What is saved by continuing this slot with `prompt`, less what is lost."""
-        shared = self.shared(prompt)
-        return shared - LOST_WEIGHT * (len(self.tokens) - shared)
-
-
-@dataclass
 class _Replacement:
     """A place in the queue at which another image is loaded."""
 
@@ -108,7 +91,7 @@ class _Replacement:
 class _Result:
     """What a command left on the device, read before the next command overwrites it."""
 
-    slot: _Slot
+    slot: Slot
     job: Job
     position: int
     completion: Completion
@@ -139,6 +122,8 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._round = 0
+        self._running: list[Slot] = []  # of the command that the device has
+        self._undigested: list[_Result] = []
         self._load(image)
 
     # What others may call, from any thread.
@@ -174,9 +159,10 @@ class Engine:
             _check(request, image)
         with self._condition:
             self._check_running()
-            if len(self._waiting) + len(requests) > self.queue + self._free():
-                raise QueueFull(f"a place in the queue was wanted; {len(self._waiting)} of {self.queue} sequences "
-                                "wait already: try again later")
+            waiting = max(len(self._waiting) - len(self._slots.free), 0)
+            if waiting + len(requests) > self.queue + max(len(self._slots.free) - len(self._waiting), 0):
+                raise QueueFull(f"a place in the queue was wanted; {waiting} of {self.queue} are taken and "
+                                f"{len(requests)} were asked for: try again later")
             jobs = [Job(request, listener, image) for request, listener in requests]
             self._waiting.extend(jobs)
             self._condition.notify()
@@ -223,13 +209,12 @@ class Engine:
         self._round += 1
         try:
             self._admit()
-            result = None
-            for slot in self._slots:
-                if slot.job is not None and self._goes_on(slot, slot.job):
-                    result = self._command(slot, slot.job, result)
-            if result is not None:
-                self._digest(result)
-            return result is not None or bool(self._waiting)
+            ready = [slot for slot in self._slots if self._goes_on(slot) and not self._slots.waits(slot)]
+            for group in self._groups(ready):
+                self._command(group)
+            self._running = []
+            self._digest_all()
+            return bool(ready or self._waiting)
         except Exception as error:  # whatever a device or its simulator raises must not end the service
             self._recover(error)
             return True
@@ -242,8 +227,8 @@ class Engine:
                 for job in gone:
                     self._waiting.remove(job)
                 first = self._waiting[0] if self._waiting else None
-                free = [slot for slot in self._slots if slot.job is None]
-                ready = first is not None and len(free) >= (1 if isinstance(first, Job) else len(self._slots))
+                wanted = 1 if isinstance(first, Job) else len(self._slots)
+                ready = first is not None and len(self._slots.free) >= wanted
                 if ready:
                     self._waiting.popleft()
             for job in gone:
@@ -253,28 +238,43 @@ class Engine:
             if isinstance(first, _Replacement):
                 self._replace(first)
             elif first is not None:
-                self._place(first, free)
+                self._place(first)
 
-    def _place(self, job: Job, free: list[_Slot]) -> None:
+    def _place(self, job: Job) -> None:
         if job.image is not self.image:
             self._leave(job, Ending("error", EngineStopped(
                 "the model was replaced while this request waited: send it again")))
             return
-        prompt = job.request.prompt
-        slot = max(free, key=lambda s: s.gain(prompt))
-        if slot.gain(prompt) <= 0:
-            slot = min(free, key=lambda s: s.used)
-        kept = 0 if job.request.prompt_logprobs else slot.shared(prompt)
-        slot.job, job.slot, job.reused, job.started = job, slot.number, kept, monotonic()
-        del slot.tokens[kept:]
-        self.device.kv.truncate(slot.number, kept)
-        self.stats.reused_tokens += kept
+        job.started = monotonic()
+        self._slots.place(job)
 
-    def _goes_on(self, slot: _Slot, job: Job) -> bool:
-        ending = self._is_over(job)
+    def _goes_on(self, slot: Slot) -> bool:
+        if slot.job is None:
+            return False
+        ending = self._is_over(slot.job)
         if ending is not None:
             self._vacate(slot, ending)
         return ending is None
+
+    def _groups(self, ready: list[Slot]) -> list[list[Slot]]:
+        """Slots that share a command: two that each want a token, if the image can do two at once, else one."""
+        groups: list[list[Slot]] = []
+        halves: dict[int, list[Slot]] = {}  # by the entry point that the slot needs, so that it gets that one always
+        for slot in ready:
+            if self._second is None or self._input(slot)[0] != "decode" or _job(slot).alone:
+                groups.append([slot])
+                continue
+            bucket = self.image.entry("pair", len(slot.tokens) + 1).context
+            if bucket in halves:
+                halves.pop(bucket).append(slot)
+            else:
+                groups.append([slot])
+                halves[bucket] = groups[-1]
+        return groups
+
+    @staticmethod
+    def _input(slot: Slot) -> tuple[str, int]:
+        return _job(slot).next_input(len(slot.tokens))
 
     @staticmethod
     def _is_over(job: Job) -> Ending | None:
@@ -286,34 +286,60 @@ class Engine:
                 f"{len(job.generated)} tokens: ask for fewer tokens, or try when less is going on"))
         return None
 
-    def _command(self, slot: _Slot, job: Job, before: _Result | None) -> _Result | None:
+    def _command(self, group: list[Slot]) -> None:
         """Run one command, and do the host's work for the one before while the device is busy."""
-        position = self.device.kv.grow(slot.number)
-        kind, token = job.next_input(position)
-        entry = self.image.entry(kind, position + 1)
-        values = {"token": token, "position": position, "slot": slot.number}
+        self._running = group
+        inputs = [self._input(slot) for slot in group]
+        positions = [self.device.kv.grow(slot.number) for slot in group]
+        kind = "pair" if len(group) == 2 else inputs[0][0]
+        entry = self.image.entry(kind, max(positions) + 1)
+        values = {f"{name}{suffix}": value for slot, (_, token), position, suffix in
+                  zip(group, inputs, positions, ("", "2"), strict=False)
+                  for name, value in (("token", token), ("position", position), ("slot", slot.number))}
         started = perf_counter()
         operation = self.device.enqueue(entry, **{name: values[name] for name in entry.arguments})
-        if before is not None:
-            self._digest(before)
+        self._digest_all()
         self.device.wait(operation)
         completion = operation.completion
-        slot.tokens.append(token)
-        slot.used = self._round
+        if completion.nonfinite and len(group) == 2:
+            self._part(group, positions)
+            return
+        read = [self._read(_job(slot), n) if kind != "prefill" else (None, None) for n, slot in enumerate(group)]
+        for slot, (_, token), position, (best, logits) in zip(group, inputs, positions, read, strict=True):
+            slot.tokens.append(token)
+            slot.used = self._round
+            _job(slot).attempts = 0
+            self._undigested.append(_Result(slot, _job(slot), position, completion, best, logits))
+            self.stats.prompt_tokens += position < len(_job(slot).request.prompt)
+        self._count(kind, completion, positions)
+        self.stats.busy_seconds += perf_counter() - started
+
+    def _read(self, job: Job, sequence: int) -> tuple[int | None, np.ndarray | None]:
+        """The device's choice or the logits of the first or the second sequence of a command."""
+        if job.request.needs_logits or job.request.prompt_logprobs:
+            return None, self.device.read_logits(self._second if sequence else self.image)
+        if sequence and self._second is not None:
+            return int(self.device.read_scalar(self._second.argmax).view(np.uint32)), None
+        return self.device.read_argmax(), None
+
+    def _count(self, kind: str, completion: Completion, positions: Sequence[int]) -> None:
         s = self.stats
         s.commands += 1
         s.cycles += completion.cycles
         if "needed_rows" in self.image.report:
-            s.bound_cycles += row_bound(self.image, kind, position + 1)
-        s.prompt_tokens += position < len(job.request.prompt)
-        best, logits = None, None
-        if kind == "decode":
-            if job.request.needs_logits or job.request.prompt_logprobs:
-                logits = self.device.read_logits()
-            else:
-                best = self.device.read_argmax()
-        s.busy_seconds += perf_counter() - started
-        return _Result(slot, job, position, completion, best, logits)
+            kind = "decode" if kind == "pair" else kind
+            weights = row_bound(self.image, kind, 0)  # read once for both
+            s.bound_cycles += weights + sum(row_bound(self.image, kind, p + 1) - weights for p in positions)
+
+    def _part(self, group: list[Slot], positions: Sequence[int]) -> None:
+        """One of two sequences made a number that is not finite: each runs alone from now on, to show which."""
+        for slot, position in zip(group, positions, strict=True):
+            self._slots.cut(slot, position)
+            _job(slot).alone = True
+
+    def _digest_all(self) -> None:
+        while self._undigested:
+            self._digest(self._undigested.pop(0))
 
     def _digest(self, result: _Result) -> None:
         """The host's work after a command: the next token, and who hears of it."""
@@ -346,15 +372,15 @@ class Engine:
         self.stats.generated_tokens += 1
         return job.take(job.choose(result.best, result.logits), self.context)
 
-    def _vacate(self, slot: _Slot, ending: Ending) -> None:
+    def _vacate(self, slot: Slot, ending: Ending) -> None:
         job, slot.job = slot.job, None
         if ending.error is not None:  # whatever went wrong is not for others to continue
-            slot.tokens.clear()
-            self.device.kv.truncate(slot.number, 0)
+            self._slots.cut(slot, 0)
         if job is not None:
             self._leave(job, ending)
 
     def _leave(self, job: Job, ending: Ending) -> None:
+        self.stats.reused_tokens += job.reused
         self.stats.endings[ending.reason] = self.stats.endings.get(ending.reason, 0) + 1
         try:
             job.end(ending)
@@ -366,11 +392,12 @@ class Engine:
     def _load(self, image: Image) -> None:
         self.device.load(image)
         self.image = image
-        self._slots = [_Slot(self.device.kv.take()) for _ in range(image.kv.slots)]
+        self._slots = Slots(self.device.kv)
+        second = getattr(image, "second", None) if any(name.startswith("pair@") for name in image.entries) else None
+        self._second: Image | None = second and replace(image, logits=(second[0], image.logits[1]), argmax=second[1])
 
     def _replace(self, replacement: _Replacement) -> None:
-        for slot in self._slots:
-            self.device.kv.release(slot.number)
+        self._slots.release()
         old = self.image
         try:
             self._load(replacement.image)
@@ -382,18 +409,39 @@ class Engine:
             replacement.done.set_result(None)
 
     def _recover(self, error: Exception) -> None:
-        """Fail what runs, and bring the device back."""
+        """Bring the device back. Sequences of the command that failed try it again, or fail; others lose nothing."""
         log.error("the device failed: %s", error, exc_info=not isinstance(error, WordlineError))
         first = (str(error).splitlines() or [repr(error)])[0]
-        failed = EngineError(f"the device failed ({first}): it is being reset; send the request again")
+        self.stats.resets += 1
+        try:
+            if not self._running:
+                raise error
+            self.device.recover()
+            self._digest_all()
+            for slot in self._running:
+                self._slots.cut(slot, len(slot.tokens))
+                if (job := slot.job) is not None:
+                    job.attempts += 1
+                    if job.attempts == ATTEMPTS:
+                        self._vacate(slot, Ending("error", EngineError(
+                            f"the device failed under this sequence {ATTEMPTS} times ({first}): send the request "
+                            "again, or restart the server")))
+        except Exception:
+            log.exception("the device has lost its state")
+            self._reload(first)
+        self._running = []
+
+    def _reload(self, reason: str) -> None:
+        """Start the device anew; what ran on it is lost."""
+        self._undigested.clear()
         for slot in self._slots:
             if (job := slot.job) is not None:
                 slot.job = None
-                self._leave(job, Ending("error", failed))
+                self._leave(job, Ending("error", EngineError(
+                    f"the device failed ({reason}) and was started anew: send the request again")))
         try:
             self.device.reset()
             self._load(self.image)
-            self.stats.resets += 1
         except Exception as again:
             log.exception("the device did not come back")
             self.failure = EngineStopped(f"the device failed and did not come back after a reset ({again}): restart "
@@ -419,8 +467,11 @@ class Engine:
         if self._closing:
             raise EngineStopped("the server is stopping: send the request to another one")
 
-    def _free(self) -> int:
-        return len(self._slots) - self.active
+
+def _job(slot: Slot) -> Job:
+    """The sequence that has a slot, when there is one."""
+    assert slot.job is not None
+    return slot.job
 
 
 def _check(request: Request, image: Image) -> None:

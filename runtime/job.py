@@ -129,6 +129,8 @@ class Job:
         self.reused = 0
         self.slot: int | None = None
         self.cancelled = False
+        self.alone = False  # never two sequences in a command
+        self.attempts = 0  # of its present command, under which the device failed
         self.ending: Ending | None = None
         self.submitted = monotonic()
         self.started = self.first = self.finished = 0.0

@@ -95,6 +95,10 @@ def engine(device, image) -> Engine:
     return Engine(device, image, queue=8)
 
 
+def without_pairs(image: Image) -> Image:
+    return replace(image, entries={name: e for name, e in image.entries.items() if not name.startswith("pair@")})
+
+
 def submit(engine: Engine, request: Request, enough: int | None = None) -> tuple[Job, Heard]:
     heard = Heard(enough)
     return engine.submit([(request, heard)])[0], heard
@@ -143,11 +147,48 @@ def test_logits_are_the_same_bits_beside_others_and_after_others(engine, image):
     assert first.tokens == second.tokens and len(first.tokens) == 12
 
 
-def test_commands_go_round(engine, device):
+def test_commands_go_round(device, image):
+    engine = Engine(device, without_pairs(image))
     for _ in range(3):
         submit(engine, Request((1, 2, 3), max_tokens=4))
     run(engine)
     assert [command.arguments[2] for command in device.transport.commands] == [0, 1, 2] * 6
+
+
+def test_two_sequences_share_a_command_when_both_want_a_token(engine, device, image):
+    if "pair@64" not in image.entries:
+        pytest.skip("this image runs one sequence a command")
+    requests = [Request((5, 6, 7, 8), Sampling(temperature=1, seed=n), max_tokens=9, logprobs=1) for n in range(3)]
+    heard = [submit(engine, request)[1] for request in requests]
+    run(engine)
+    entries = [command.entry for command in device.transport.commands]
+    assert entries.count(image.entry("pair", 1).address) == entries.count(image.entry("decode", 1).address) == 9
+    single = Engine(device, without_pairs(image))
+    for request, h in zip(requests, heard, strict=True):
+        _, again = submit(single, request)
+        run(single)
+        assert h.tokens == again.tokens and len(h.tokens) == 9
+
+
+def test_a_common_beginning_is_run_once(engine, device, image):
+    prompt = tuple(range(100, 140))
+    requests = [Request((*prompt, n), Sampling(temperature=1, seed=n), max_tokens=4) for n in range(3)]
+    pairs = [(request, Heard()) for request in requests]
+    jobs = engine.submit(pairs)
+    run(engine)
+    assert [job.reused for job in jobs] == [0, 40, 40] and engine.stats.prompt_tokens == 43
+    assert [h.indices for _, h in pairs] == [alone(image, request) for request in requests]
+
+
+def test_who_waits_for_a_beginning_runs_it_when_the_other_leaves(engine, image):
+    prompt = tuple(range(100, 140))
+    first, _ = submit(engine, Request(prompt, max_tokens=4))
+    _, second = submit(engine, Request(prompt, max_tokens=4))
+    for _ in range(20):
+        engine.step()
+    first.cancel()
+    run(engine)
+    assert second.indices == alone(image, Request(prompt, max_tokens=4)) and engine.stats.prompt_tokens == 40
 
 
 def test_a_newcomer_joins_between_steps_and_waits_for_a_slot_in_order(engine):
@@ -324,8 +365,8 @@ def test_prompts_that_cannot_be(engine, request_, message):
 def test_the_queue_is_bounded_and_takes_all_or_none(engine):
     pairs = [(Request((1, n), max_tokens=1), Heard()) for n in range(9)]
     engine.submit(pairs)
-    with pytest.raises(QueueFull, match="^a place in the queue was wanted; 9 of 8 sequences wait already: try again "
-                                        "later$"):
+    with pytest.raises(QueueFull, match="^a place in the queue was wanted; 6 of 8 are taken and 3 were asked for: "
+                                        "try again later$"):
         engine.submit(pairs[:3])
     engine.submit(pairs[:2])
     engine.step()
@@ -337,20 +378,40 @@ def test_the_queue_is_bounded_and_takes_all_or_none(engine):
     engine.submit(pairs[:3])
 
 
-def test_a_device_that_fails_is_brought_back(engine, device, image):
-    _, before = submit(engine, REQUESTS[0])
+def test_a_device_that_fails_once_loses_nothing(engine, device, image):
+    heard = [submit(engine, request)[1] for request in REQUESTS]
+    for _ in range(5):
+        device.transport.failures = 1
+        engine.step()
+        engine.step()
+    run(engine)
+    assert [h.indices for h in heard] == [alone(image, request) for request in REQUESTS]
+    assert engine.stats.resets == 5
+
+
+def test_a_sequence_under_which_the_device_keeps_failing_is_given_up(engine, device, image):
+    bad, good = (submit(engine, request)[1] for request in REQUESTS[1:3])
+    engine.step()
+    device.transport.failures = 2
+    run(engine)
+    assert str(bad.ending.error) == ("the device failed under this sequence 2 times (the link is down): send the "
+                                     "request again, or restart the server")
+    assert good.indices == alone(image, REQUESTS[2])
+
+
+def test_a_device_that_lost_its_state_is_started_anew(engine, device, image, monkeypatch):
+    monkeypatch.setattr(device, "recover", broken)
+    heard = [submit(engine, request)[1] for request in REQUESTS[:5]]
     engine.step()
     device.transport.failures = 1
-    heard = [submit(engine, request)[1] for request in REQUESTS[1:5]]
     run(engine)
-    assert str(before.ending.error) == ("the device failed (the link is down): it is being reset; send the request "
-                                        "again")
-    lost = [h for h in heard if h.ending.reason == "error"]
-    assert len(lost) == 2  # those that had a slot; those that waited did not notice
-    assert [h.indices for h in heard[2:]] == [alone(image, request) for request in REQUESTS[3:5]]
-    _, again = submit(engine, REQUESTS[0])
-    run(engine)
-    assert again.indices == alone(image, REQUESTS[0]) and engine.stats.resets == 1
+    assert {str(h.ending.error) for h in heard[:SLOTS]} == {
+        "the device failed (the link is down) and was started anew: send the request again"}
+    assert [h.indices for h in heard[SLOTS:]] == [alone(image, request) for request in REQUESTS[SLOTS:5]]
+
+
+def broken() -> None:
+    raise DeviceError("no answer")
 
 
 def test_a_device_that_stays_away_is_said_to_everyone(engine, device):

@@ -240,6 +240,13 @@ def test_the_likelihood_of_a_given_text(client, tokenizer):
     assert echoed.startswith(prompt)
 
 
+def test_choices_share_their_prompt(client):
+    done = client.completions.create(prompt=list(range(50, 90)), n=4, max_tokens=3, seed=1, model="tiny")
+    again = client.completions.create(prompt=list(range(50, 90)), n=4, max_tokens=3, seed=1, model="tiny")
+    assert [c.text for c in done.choices] == [c.text for c in again.choices]
+    assert (done.usage.prompt_tokens, again.usage.prompt_tokens_details.cached_tokens) == (40, 39)
+
+
 def test_choices_and_prompts_are_numbered(client, image, tokenizer):
     done = client.completions.create(prompt=["a row", "the sum"], n=3, max_tokens=5, seed=7, model="tiny")
     assert [c.index for c in done.choices] == list(range(6))
@@ -552,8 +559,8 @@ def test_a_queue_that_is_full(image):
     with serving(image, queue=2) as running:
         running.valve.delay = 0.02
         links = [running.post_stream(ENDLESS) for _ in range(SLOTS + 2)]
-        until(lambda: running.engine.queued == 2)
-        with pytest.raises(openai.RateLimitError, match="a place in the queue was wanted; 2 of 2 sequences wait"):
+        until(lambda: (running.engine.active, running.engine.queued) == (SLOTS, 2))
+        with pytest.raises(openai.RateLimitError, match="a place in the queue was wanted; 2 of 2 are taken"):
             running.client.completions.create(prompt="x", **GREEDY)
         for link in links:
             link.close()
@@ -581,12 +588,16 @@ def test_silence_is_filled(image):
         assert b": still working\n\n" in data
 
 
-def test_a_device_that_fails(running, image):
+def test_a_device_that_fails(running):
+    before = running.engine.stats.resets
     running.valve.failures = 1
-    with pytest.raises(openai.InternalServerError, match="the device failed .the link is down.: it is being reset"):
+    assert running.client.completions.create(prompt="x", max_tokens=3, **GREEDY).usage.completion_tokens == 3
+    running.valve.failures = 2
+    with pytest.raises(openai.InternalServerError, match="the device failed under this sequence 2 times .the link is"):
         running.client.completions.create(prompt="x", **GREEDY)
     assert running.client.completions.create(prompt="x", max_tokens=3, **GREEDY).usage.completion_tokens == 3
     assert running.http("GET", "/health") == (200, {"status": "ok", "active": 0, "queued": 0})
+    assert running.engine.stats.resets == before + 3
 
 
 def test_a_device_that_is_lost(image):
