@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from amaranth import ClockDomain, Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In
+from amaranth.lib.wiring import In, Member
 
 from hw.config import HardwareConfig
 from hw.core import Core
@@ -18,7 +18,7 @@ from hw.memorymap import SPACE_TABLE, Space, line_words, lines
 from hw.timing import latencies
 from sim.verilator import build_library
 
-__all__ = ["CoreBench", "bench_sources"]
+__all__ = ["CoreBench", "Registered", "bench_sources"]
 
 _HARNESS = """
 #include "Vtop.h"
@@ -34,6 +34,13 @@ static Vtop *top;
 
 // Before the first reset: what registers without a value hold, for builds with `--x-initial unique`.
 extern "C" void randomize(int seed) { context.randReset(2); context.randSeed(seed); }
+
+// Which of the planted faults is in force; 0 for none.
+extern "C" void fault(int number) {
+#ifdef FAULTS
+    top->fault = number;
+#endif
+}
 
 extern "C" void coverage(const char *file) {
 #ifdef COVERAGE
@@ -91,13 +98,13 @@ extern "C" void ticks(uint64_t count) { for (uint64_t n = 0; n < count; n++) tic
 """
 
 
-class _Registered(wiring.Component):
+class Registered(wiring.Component):
     """The core with a registered reset, as in the whole device: a reset that could change at any time costs the
     simulator a second pass."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, more: Mapping[str, Member] | None = None) -> None:
         self.core = core
-        super().__init__({"clk": In(1), "rst": In(1), **core.signature.members})
+        super().__init__({"clk": In(1), "rst": In(1), **core.signature.members, **(more or {})})
 
     def elaborate(self, platform):
         m = Module()
@@ -115,7 +122,7 @@ class _Registered(wiring.Component):
 
 def bench_sources(config: HardwareConfig) -> dict[str, str]:
     """Verilog of the core under a clock and a registered reset, module ``top``, by file name."""
-    return {**tile_sources(config), "top.v": verilog(_Registered(Core(config)), "top")}
+    return {**tile_sources(config), "top.v": verilog(Registered(Core(config)), "top")}
 
 
 def _load(path: Path, *, private: bool) -> ctypes.CDLL:
@@ -148,7 +155,8 @@ class CoreBench:
         self.config = config
         name = f"core-{config.name}-{config.tiles}"
         covered = any(flag.startswith("--coverage") for flag in extra_flags)
-        harness = "#define COVERAGE\n" * covered + _HARNESS
+        faulty = sources is not None and "input [15:0] fault;" in sources["top.v"]
+        harness = "#define COVERAGE\n" * covered + "#define FAULTS\n" * faulty + _HARNESS
         self.path = build_library(name, bench_sources(config) if sources is None else sources, "top", harness, settings,
                                   extra_flags=extra_flags)
         self._library = _load(self.path, private=seed is not None)
@@ -178,8 +186,8 @@ class CoreBench:
             return np.ascontiguousarray(out[:, 0] if words == 1 else out)
         return out[0, :, 0].copy() if words == 1 else out[0].copy()
 
-    def write(self, space: Space, data: np.ndarray) -> None:
-        """Write a whole space in host form."""
+    def write(self, space: Space, data: np.ndarray, *, strobe: int = (1 << 40) - 1) -> None:
+        """Write a whole space in host form, every line with the same byte enables."""
         tiles = self.config.tiles if SPACE_TABLE[space].per_tile else 1
         rows = lines(space, self.config)
         words = line_words(space)[0]
@@ -191,7 +199,7 @@ class CoreBench:
         else:
             padded[0, :, :words] = data.reshape(rows, words)
         for tile in range(tiles):
-            self._host(space, tile, padded[tile], (1 << 40) - 1)
+            self._host(space, tile, padded[tile], strobe)
 
     def _host(self, space: Space, tile: int, data: np.ndarray, strobe: int) -> None:
         assert data.flags.c_contiguous
@@ -210,6 +218,11 @@ class CoreBench:
         assert facts[0] == cycles, f"the core counted {facts[0]} cycles, the bench {cycles}"
         assert not facts[2], "the core is busy although it is done"
         return cycles, bool(facts[1])
+
+    def plant(self, fault: int) -> None:
+        """For sources with planted faults: the one in force from now on, 0 for none."""
+        self._library.fault(fault)
+        self.reset()
 
     def coverage(self, file: Path) -> None:
         """Write what a build with coverage has counted so far."""
