@@ -1,9 +1,9 @@
 # amaranth: UnusedElaboratable=no
 """The core against the functional model, one hazard, distance or port at a time.
 
-Random programs are in `tests.conformance`; here every program has one point. A program whose order depends on a token,
-a fence or a chain is run a second time without it: then it must go wrong, or it would not show that the distance is long
-enough.
+Random programs are in `tests.conformance`; here every program has one point. A program whose order depends on a
+token, a fence or a chain is run a second time without it: then it must go wrong, or it would not show that the
+distance is long enough.
 """
 
 import numpy as np
