@@ -23,7 +23,8 @@ from typing import Any
 
 from bench.measure import record
 
-PROMPT_TOKENS = 6
+COMMON_TOKENS = 16  # with which every prompt begins
+OWN_TOKENS = 6
 PROMPTS = 24
 SPANS = 10
 
@@ -153,9 +154,14 @@ async def load(port: int, clients: int, seconds: float, drop: float, tokens: int
     """Run the clients; what they and the server's own numbers say."""
     dice = random.Random(0)
     vocabulary = 256  # below every model's
+
+    def drawn(count: int) -> list[int]:
+        return [dice.randrange(3, vocabulary) for _ in range(count)]
+
+    common = drawn(COMMON_TOKENS)
     bodies: list[dict[str, Any]] = [
-        {"prompt": [dice.randrange(3, vocabulary) for _ in range(PROMPT_TOKENS)], "max_tokens": tokens, "stream": True,
-         "temperature": 0 if n % 2 else 1, "seed": n, "ignore_eos": True} for n in range(PROMPTS)]
+        {"prompt": [*common, *drawn(OWN_TOKENS)], "max_tokens": tokens, "stream": True, "temperature": n % 2, "seed": n,
+         "ignore_eos": True} for n in range(PROMPTS)]
     texts = [await text_of(port, body) for body in bodies]
     tally, samples = Tally(), list[float]()
     until = monotonic() + seconds
@@ -170,7 +176,8 @@ async def load(port: int, clients: int, seconds: float, drop: float, tokens: int
         **{k: v for k, v in asdict(tally).items() if k != "examples"}, "examples": tally.examples[:5],
         "tokens_per_second": round(tally.tokens / seconds, 1),
         "slots": len(device["slots"]), "slots_leaked": sum(slot["job"] is not None for slot in device["slots"]),
-        "queue_left": device["queued"], "endings": device["totals"]["endings"],
+        "queue_left": device["queued"], "prompt_tokens_reused": device["totals"]["reused_tokens"],
+        "endings": device["totals"]["endings"],
         # The most of each tenth of the time, in order: growth shows, and so does its end.
         "memory_megabytes": [round(max(span), 1) for span in spans if span],
     }
