@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hw.config import SCALARS, HardwareConfig
-from hw.isa import A, Alu, B, C, Instruction, Opcode, Reduce
+from hw.isa import FUNCTIONS, A, Alu, B, C, Instruction, Opcode, Reduce
 from tests.randomprogram import random_instruction
 
 __all__ = ["Item", "Loop", "Plan", "build", "random_plan", "size"]
@@ -120,6 +120,10 @@ def _vectors(random: np.random.Generator, half: HardwareConfig, side: int) -> li
         v["block"] += side * half.operands
     for name in "pqr":
         v[name] = READ_SCALARS + v[name] % (SCALARS - READ_SCALARS - 4)
+    if random.random() < 0.2:
+        # Words reach the function as they are, with the values at which it changes its mind.
+        v |= {"a": int(random.choice([A.X, A.Y, A.S])), "b": 0, "c": 0, "z": 0,
+              "function": int(random.integers(0, FUNCTIONS))}
     first = Instruction(Opcode.VECTOR, v)
     if v.get("reduce"):
         v["r_dest"] = v["r_dest"] % (READ_SCALARS - 8) & ~1
