@@ -76,6 +76,7 @@ def compile_(
     config: ConfigOption = "w16",
     context: ContextOption = None,
     slots: SlotsOption = 1,
+    pairs: Annotated[bool, typer.Option(help="Add entry points that decode for two sequences at once.")] = False,
     effort: Annotated[int, typer.Option("-O", help="1: defaults, 2: alternatives priced, 3: search as well.", min=1,
                                         max=3)] = 2,
     checked: Annotated[bool, typer.Option("--check/--no-check", help="Prove the image free of hazards.")] = True,
@@ -84,7 +85,7 @@ def compile_(
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model file into an image for one device configuration."""
-    image, facts = _compiled(_model_file(model), config, context, slots, effort, checked, print_after)
+    image, facts = _compiled(_model_file(model), config, context, slots, pairs, effort, checked, print_after)
     target = output or Path(f"{Path(model).stem}-{config}.wl")
     save(image, target)
     emit({"image": str(target), **facts}, as_json, _show_compiled)
@@ -105,8 +106,8 @@ def check(image: ImageArgument, as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-def _compiled(path: Path, config: str, context: int | None, slots: int, effort: int = 2, checked: bool = True,
-              print_after: str | None = None) -> tuple[Image, dict[str, Any]]:
+def _compiled(path: Path, config: str, context: int | None, slots: int, pairs: bool = False, effort: int = 2,
+              checked: bool = True, print_after: str | None = None) -> tuple[Image, dict[str, Any]]:
     started = time.perf_counter()
     stages = []
 
@@ -116,7 +117,7 @@ def _compiled(path: Path, config: str, context: int | None, slots: int, effort: 
             print(f"; after {stage}\n{result}\n")
 
     with progress("compiling") as update:
-        image = compile_model(path, preset(config), context=context, slots=slots, effort=effort,
+        image = compile_model(path, preset(config), context=context, slots=slots, pairs=pairs, effort=effort,
                               checked=checked, progress=update, print_after=show)
     if print_after not in (None, "all", *stages):
         raise WordlineError(f"stage {print_after!r} does not exist; stages are {', '.join(stages)}")

@@ -30,6 +30,8 @@ SMALL = ModelShape(layers=3, hidden=96, heads=3, kv_heads=1, head_dim=32, ffn=16
 WIDE = ModelShape(layers=8, hidden=1024, heads=16, kv_heads=4, head_dim=64, ffn=2816, vocab=32000, context=4096,
                   rope_theta=10000.0, norm_eps=1e-5, tied_embeddings=True)
 
+MORE_ROWS = replace(preset("w16"), name="w16 with more rows", rows=600_000)
+
 
 @dataclass(frozen=True)
 class Case:
@@ -41,29 +43,32 @@ class Case:
     config: HardwareConfig
     context: int
     positions: tuple[int, ...]
+    kind: str = "decode"
 
     def image(self) -> Image:
         """The program, without weights."""
         return compile_shape(self.shape, lambda name: self.layers if name.startswith("layers.") else "q8",
-                             self.config, context=self.context)
+                             self.config, context=self.context, slots=1 + (self.kind == "pair"),
+                             pairs=self.kind == "pair")
 
 
 CASES = {c.name: c for c in (
     Case("small, mixed width, tiny", SMALL, "q4", preset("tiny"), 64, (0, 1, 31, 32, 63)),
     Case("SmolLM2-135M, 4 bits, w16", SMOLLM2, "q4", preset("w16"), 2048, (0, 1, 31, 32, 100, 1000, 2047)),
     Case("SmolLM2-135M, 8 bits, w16", SMOLLM2, "q8", preset("w16"), 2048, (0, 1, 31, 32, 100, 1000, 2047)),
+    Case("SmolLM2-135M, 4 bits, pairs, w16 with more rows", SMOLLM2, "q4", MORE_ROWS, 2048, (100, 1000), "pair"),
+    Case("SmolLM2-135M, 8 bits, pairs, w16 with more rows", SMOLLM2, "q8", MORE_ROWS, 2048, (100, 1000), "pair"),
     Case("wide, grouped heads, 4 bits, w16", WIDE, "q4", preset("w16"), 2048, (0, 100, 1024)),
-    Case("wide, grouped heads, 8 bits, w16 with more rows", WIDE, "q8",
-         replace(preset("w16"), name="w16 with more rows", rows=600_000), 2048, (0, 100, 1024)),
+    Case("wide, grouped heads, 8 bits, w16 with more rows", WIDE, "q8", MORE_ROWS, 2048, (0, 100, 1024)),
 )}
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Cycles, share of the row-read bound and cycles by operator, for a decode step at each position."""
+    """Cycles, share of the row-read bound and cycles by operator, for one step at each position."""
     image = case.image()
     out: dict[str, Any] = {}
     for position in case.positions:
-        found = profile(image, "decode", position)
+        found = profile(image, case.kind, position)
         out[str(position)] = {
             "cycles": found["cycles"], "share": found["share_of_row_bound"],
             "operators": {name: o["matrix"]["steps"] + sum(o["matrix"]["stalled"].values())

@@ -90,7 +90,7 @@ class Patterns:
 class Trace:
     """The engine instructions that one entry executes, in program order.
 
-    `address` int64 (n,); `snapshot` int64 (n,), a row of `base` and `pattern`, int64 (snapshots, 16): the
+    `address` int64 (n,); `snapshot` int64 (n,), a row of `base` and `pattern`, int64 (snapshots, 32): the
     registers then. `words` counts all executed words; `halt` is the address of the HALT.
     """
 
@@ -144,7 +144,7 @@ class _Walk:
         """Execute an ALU word, in whole numbers, with overflow a violation."""
         fn, imm = f["fn"], f["imm"]
         if f["rd"] == 0:
-            self.complain(address, "rd", "register 0 is always zero; this operation writes it: use 1 to 15")
+            self.complain(address, "rd", "register 0 is always zero; this operation writes it: use another")
             return
         if fn in (Alu.ADD, Alu.SUB) and imm >> 31:
             imm -= 1 << 32

@@ -37,7 +37,7 @@ def _nothing(what: str, result: object) -> None:
 
 
 def compile_model(path: Path | str, config: HardwareConfig, *, context: int | None = None, slots: int = 1,
-                  effort: int = 2, checked: bool = True, progress: Progress | None = None,
+                  pairs: bool = False, effort: int = 2, checked: bool = True, progress: Progress | None = None,
                   print_after: Callable[[str, object], None] | None = None) -> Image:
     """Compile a model file.
 
@@ -47,6 +47,8 @@ def compile_model(path: Path | str, config: HardwareConfig, *, context: int | No
         Longest sequence in tokens, rounded up to a multiple of 32; the model's own, at most 2048, if not given.
     slots : int
         Sequences that the KV cache holds at once.
+    pairs : bool
+        Whether to add entry points that decode for two sequences at once.
     effort : int
         1 takes every default, 2 prices the alternatives (`compiler.dispatch`), 3 also searches for better orders.
     checked : bool
@@ -64,12 +66,12 @@ def compile_model(path: Path | str, config: HardwareConfig, *, context: int | No
         For a program that the checker refuses: a fault of the compiler.
     """
     (progress or _nothing)("reading", 0.0)
-    return compile_source(load_model(path), config, context=context, slots=slots, effort=effort, checked=checked,
-                          progress=progress, print_after=print_after)
+    return compile_source(load_model(path), config, context=context, slots=slots, pairs=pairs, effort=effort,
+                          checked=checked, progress=progress, print_after=print_after)
 
 
 def compile_source(source: ModelSource, config: HardwareConfig, *, context: int | None = None, slots: int = 1,
-                   effort: int = 2, checked: bool = True, progress: Progress | None = None,
+                   pairs: bool = False, effort: int = 2, checked: bool = True, progress: Progress | None = None,
                    print_after: Callable[[str, object], None] | None = None) -> Image:
     """Compile a model that a frontend has read; see `compile_model`."""
     tell, show = progress or _nothing, print_after or _nothing
@@ -86,7 +88,7 @@ def compile_source(source: ModelSource, config: HardwareConfig, *, context: int 
                                  f"{config.name!r} has {', '.join(config.formats)}: use another preset or file")
         return blocks
 
-    graph, placement = _placed(shape, config, context, slots, carry, show)
+    graph, placement = _placed(shape, config, context, slots, pairs, carry, show)
     with ThreadPoolExecutor(1) as pool:
         packing = pool.submit(contents, placement, source, tell)
         image = _image(graph, placement, effort, show, tell)
@@ -104,7 +106,7 @@ def compile_source(source: ModelSource, config: HardwareConfig, *, context: int 
 
 
 def compile_shape(shape: ModelShape, formats: Callable[[str], str], config: HardwareConfig, *,
-                  context: int | None = None, slots: int = 1, effort: int = 2) -> Image:
+                  context: int | None = None, slots: int = 1, pairs: bool = False, effort: int = 2) -> Image:
     """The program of a model of some shape without its weights: for the timing model, in a second.
 
     `formats` gives the row format ("q8", "q4", "f4") of a weight by its name (`compiler.source.weight_names`). The
@@ -119,11 +121,12 @@ def compile_shape(shape: ModelShape, formats: Callable[[str], str], config: Hard
         scales = np.broadcast_to(np.uint16(0), (outputs, blocks))
         return Blocks(formats(name), inputs, codes, scales, scales)
 
-    return _image(*_placed(shape, config, context, slots, carry, _nothing), effort, _nothing, _nothing)
+    return _image(*_placed(shape, config, context, slots, pairs, carry, _nothing), effort, _nothing, _nothing)
 
 
 def _placed(shape: ModelShape, config: HardwareConfig, context: int | None, slots: int,
-            carry: Callable[[str], Blocks], show: Callable[[str, object], None]) -> tuple[Graph, Placement]:
+            pairs: bool, carry: Callable[[str], Blocks],
+            show: Callable[[str, object], None]) -> tuple[Graph, Placement]:
     """The fused graph, and where everything lies."""
     if context is not None and not 1 <= context <= shape.context:
         raise PlacementError(f"the context must be 1 to {shape.context} tokens, what the model was trained for; "
@@ -133,7 +136,7 @@ def _placed(shape: ModelShape, config: HardwareConfig, context: int | None, slot
     graph.verify()
     show("build", graph)
     fuse(graph, show)
-    placement = place(Geometry(shape, config, context, slots), carry)
+    placement = place(Geometry(shape, config, context, slots, pairs), carry)
     show("place", placement)
     return graph, placement
 
@@ -154,7 +157,8 @@ def _image(graph: Graph, placement: Placement, effort: int, show: Callable[[str,
     return Image(
         config=geometry.config, entries=program.entries,
         kv=KvLayout(geometry.slots, geometry.context, kv_planes(placement)),
-        logits=(placement.words["logits"].base, shape.vocab), argmax=program.argmax,
+        second=(placement.words["logits.1"].base, program.argmax[1]) if geometry.pairs else None,
+        logits=(placement.words["logits"].base, shape.vocab), argmax=program.argmax[0],
         array=np.zeros((0, LINE_WORDS, tiles), np.uint32), scratch=np.zeros((0, tiles), np.uint32),
         scalars=np.zeros(0, np.uint32), microcode=words, tables=coefficients, functions=descriptors,
         operators=program.operators(), model={"shape": asdict(shape)},

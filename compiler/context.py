@@ -7,35 +7,45 @@ from compiler.emitter import Emitter, Pool
 from compiler.geometry import Geometry
 from compiler.ir import Graph, Node
 from compiler.place import Placement, Weight
-from hw.config import BLOCK, SCALARS
+from hw.config import BLOCK, REGISTERS, SCALARS
 from hw.isa import A, B, C, D, Reduce
 
-__all__ = ["ARGUMENTS", "FREE_REGISTERS", "Accumulated", "Context", "R"]
+__all__ = ["ARGUMENTS", "FREE_REGISTERS", "MOST_SEQUENCES", "Accumulated", "Context", "Registers"]
 
 ARGUMENTS = ("token", "position", "slot")
-"""Arguments of every entry point: registers 1, 2 and 3."""
+"""What every entry point is told of each of its sequences, in registers 1, 2, 3 and, for a second one, 4, 5, 6."""
+
+MOST_SEQUENCES = 2
 
 
-class R:
-    """Integer registers. The prologue sets those beyond the arguments."""
+@dataclass(frozen=True)
+class Registers:
+    """The integer registers of one sequence. The prologue sets those beyond the arguments."""
 
-    token = 1
-    position = 2
-    slot = 3
-    length = 4          # position + 1, then in the epilogue the vocabulary
-    key_lines = 5       # rows of keys a tile and head
-    value_blocks = 6    # blocks of 32 tokens
-    score_words = 7     # words of a lane in those blocks
-    key_row = 8         # of this token, in a plane of keys (and in the value scales)
-    value_row = 9       # of this token, in a plane of values
-    key_base = 10       # of the slot, in a plane of keys (and in the value scales)
-    value_base = 11     # of the slot, in a plane of values
-    row = 12            # of the embedding; free after the prologue
-    half = 13           # which half of that row; free after the prologue
-    rope = 14           # row of the rotary table; free after the prologue
+    token: int
+    position: int
+    slot: int
+    length: int         # position + 1, then in the epilogue the vocabulary
+    key_lines: int      # rows of keys a tile and head
+    value_blocks: int   # blocks of 32 tokens
+    score_words: int    # words of a lane in those blocks
+    key_row: int        # of this token, in a plane of keys (and in the value scales)
+    value_row: int      # of this token, in a plane of values
+    key_base: int       # of the slot, in a plane of keys (and in the value scales)
+    value_base: int     # of the slot, in a plane of values
+    row: int            # of the embedding; free after the prologue
+    half: int           # which half of that row; free after the prologue
+    rope: int           # row of the rotary table; free after the prologue
+
+    @classmethod
+    def of(cls, sequence: int) -> "Registers":
+        """Arguments, then eight derived registers of each sequence, then three passing ones."""
+        arguments = range(1 + 3 * sequence, 4 + 3 * sequence)
+        derived = range(7 + 8 * sequence, 15 + 8 * sequence)
+        return cls(*arguments, *derived, *range(23 + 3 * sequence, 26 + 3 * sequence))
 
 
-FREE_REGISTERS = (12, 13, 14, 15, 3, 1)
+FREE_REGISTERS = tuple(range(23, REGISTERS))
 """Registers that nothing uses between the prologue and the epilogue."""
 
 
@@ -48,41 +58,54 @@ class Accumulated:
 
 
 class Context:
-    """One entry point for contexts up to `bucket`: emitter, places and pools.
+    """One sequence of an entry point for contexts up to `bucket`: emitter, places and pools.
 
-    Kernels hand operands on through `operand` (its first block) and `ready` (block counts that become complete one
-    after the other); `x` holds the two normed inputs of a layer, `queries` and `keys` the rotated ones.
+    The contexts of an entry point share emitter and pools; each sequence has its own registers, scalars, operands and
+    buffers (those of the second are called ``residual.1`` and so on in the placement). Kernels hand operands on
+    through `operand` (its first block) and `ready` (block counts that become complete one after the other); `x` holds
+    the two normed inputs of a layer, `queries` and `keys` the rotated ones.
     """
 
     def __init__(self, graph: Graph, placement: Placement, functions: dict[str, int], bucket: int,
-                 choices: Choices) -> None:
+                 choices: Choices, sequence: int = 0, sequences: int = 1, shared: "Context | None" = None) -> None:
         self.graph, self.placement, self.functions, self.choices = graph, placement, functions, choices
         self.g: Geometry = placement.geometry
         self.shape, self.config = self.g.shape, self.g.config
-        self.bucket = bucket
-        slots, context, tiles = self.g.slots, self.g.context, self.g.tiles
-        self.score_words = bucket // tiles
+        self.bucket, self.sequence = bucket, sequence
+        self.r = Registers.of(sequence)
+        self.score_words = bucket // self.g.tiles
         self.score_blocks = bucket // BLOCK
-        keys, values = slots * context // tiles - 1, slots * context // BLOCK - 1
-        self.e = Emitter(self.config, {
-            R.token: (0, self.shape.vocab - 1), R.position: (0, bucket - 1), R.slot: (0, slots - 1),
-            R.length: (1, bucket), R.key_lines: (1, self.score_words), R.value_blocks: (1, self.score_blocks),
-            R.score_words: (self.g.block_words, self.score_words), R.key_row: (0, keys), R.value_row: (0, values),
-            R.key_base: (0, (slots - 1) * context // tiles), R.value_base: (0, (slots - 1) * context // BLOCK),
-        })
         hidden = self.g.blocks(self.shape.hidden)
-        self.x = {"attention": 0, "ffn": hidden}
-        self.blocks = Pool("operands", 2 * hidden, self.config.operands)
-        self.accumulators = Pool("accumulators", 0, self.config.accumulators)
-        self.temporary = Pool("words of scratch", placement.scratch.used, self.config.scratch)
+        self.x = {"attention": 2 * hidden * sequence, "ffn": 2 * hidden * sequence + hidden}
         used = placement.scalars.used
         names = ("squares", "attention_rms", "ffn_rms", "ffn_rms2")
-        self.s = {name: used + k for k, name in enumerate(names)}
-        self.best = (used + len(names) + 1) & ~1          # argmax wants an even register
-        self.scalars = Pool("scalars", self.best + 2, SCALARS)
+        self.s = {name: used + len(names) * sequence + k for k, name in enumerate(names)}
+        used = (used + len(names) * sequences + 1) & ~1     # argmax wants an even register
+        self.best = used + 2 * sequence
+        if shared is None:
+            self.e = Emitter(self.config, {})
+            self.blocks = Pool("operands", 2 * hidden * sequences, self.config.operands)
+            self.accumulators = Pool("accumulators", 0, self.config.accumulators)
+            self.temporary = Pool("words of scratch", placement.scratch.used, self.config.scratch)
+            self.scalars = Pool("scalars", used + 2 * sequences, SCALARS)
+        else:
+            self.e, self.blocks, self.accumulators = shared.e, shared.blocks, shared.accumulators
+            self.temporary, self.scalars = shared.temporary, shared.scalars
+        self.e.bounds.update(self._bounds())
         self.operand = 0
         self.ready: list[int] = []
         self.queries = self.keys = 0
+
+    def _bounds(self) -> dict[int, tuple[int, int]]:
+        r, g = self.r, self.g
+        slots, context, tiles = g.slots, g.context, g.tiles
+        keys, values = slots * context // tiles - 1, slots * context // BLOCK - 1
+        return {
+            r.token: (0, self.shape.vocab - 1), r.position: (0, self.bucket - 1), r.slot: (0, slots - 1),
+            r.length: (1, self.bucket), r.key_lines: (1, self.score_words), r.value_blocks: (1, self.score_blocks),
+            r.score_words: (g.block_words, self.score_words), r.key_row: (0, keys), r.value_row: (0, values),
+            r.key_base: (0, (slots - 1) * context // tiles), r.value_base: (0, (slots - 1) * context // BLOCK),
+        }
 
     def begin(self, window: str) -> None:
         """A new window: everything that pools gave out is free again."""
@@ -95,8 +118,8 @@ class Context:
         return self.placement.weights[f"layers.{node.layer}.{part}"]
 
     def words_of(self, purpose: str) -> int:
-        """First scratch word of a buffer."""
-        return self.placement.words[purpose].base
+        """First scratch word of a buffer of this sequence."""
+        return self.placement.words[purpose + (f".{self.sequence}" if self.sequence else "")].base
 
     def pieces(self, ready: list[int] | tuple[int, ...], blocks: int) -> list[tuple[int, int]]:
         """Ranges of blocks that become ready together."""
@@ -104,10 +127,13 @@ class Context:
         return [(a, b) for a, b in zip(edges, edges[1:], strict=False) if b > a]
 
     def accumulate(self, weight: Weight, first: int, words: int, block: int, ready: list[int] | tuple[int, ...],
-                   label: str) -> Accumulated:
-        """Words `first` to `first + words` of a matrix times the operand at `block`, into fresh accumulators."""
+                   label: str, last: bool = False) -> Accumulated:
+        """Words `first` to `first + words` of a matrix times the operand at `block`, into fresh accumulators.
+
+        `last`: the product that ends a window.
+        """
         lines = -(-words // weight.per_line)
-        base = self.accumulators.take(lines * weight.per_line, label)
+        base = self.accumulators.take(lines * weight.per_line, label, last)
         for low, high in self.pieces(ready, weight.blocks):
             self.e.multiply(weight.format, init=low == 0, nj=high - low, nr=lines,
                             row=weight.base + first // weight.per_line + low * weight.lines, row_j=weight.lines,
@@ -136,4 +162,4 @@ class Context:
 
     def value_scales(self, layer: int, kv_head: int) -> int:
         """First scratch word of the scales of the cached values of a kv head."""
-        return self.words_of("value_scales") + (layer * self.shape.kv_heads + kv_head) * self.g.key_plane
+        return self.placement.words["value_scales"].base + (layer * self.shape.kv_heads + kv_head) * self.g.key_plane

@@ -70,22 +70,22 @@ def _kernel_ways(op: Op, names: dict[str, str], c: Choices) -> list[Way]:
     return [(shown, c.with_kernel(op, name)) for name, shown in names.items()]
 
 
-def _points(graph: Graph) -> Iterator[tuple[str, Callable[[Choices], list[Way]]]]:
-    """Every choice: its name, and its alternatives given the other choices."""
-    yield from _kernel_points(graph)
-    yield "cuts", lambda c: [(str(list(s)), replace(c, split=s)) for s in SPLITS]
-    yield "chunk", lambda c: [(f"1/{n}", replace(c, chunk=n)) for n in CHUNKS]
-    yield "heads", lambda c: [(str(n or "all"), replace(c, heads=n)) for n in HEADS]
-    yield "order", lambda c: [(order, replace(c, order=order)) for order in ORDERS]
+_POINTS: tuple[tuple[str, Callable[[Choices], list[Way]]], ...] = (
+    ("cuts", lambda c: [(str(list(s)), replace(c, split=s)) for s in SPLITS]),
+    ("chunk", lambda c: [(f"1/{n}", replace(c, chunk=n)) for n in CHUNKS]),
+    ("heads", lambda c: [(str(n or "all"), replace(c, heads=n)) for n in HEADS]),
+    ("order", lambda c: [(order, replace(c, order=order)) for order in ORDERS]),
+)
+"""Every choice that changes no bit: its name, and its alternatives given the other choices."""
 
 
 class _Pricer:
     """Prices choices for one entry point, each combination once."""
 
     def __init__(self, graph: Graph, placement: Placement, functions: dict[str, int], bucket: int,
-                 positions: Sequence[int]) -> None:
+                 positions: Sequence[int], sequences: int) -> None:
         self.arguments = (graph, placement, functions, bucket, True)
-        self.placement, self.positions = placement, positions
+        self.placement, self.positions, self.sequences = placement, positions, sequences
         self.known: dict[str, int | None] = {}
 
     def __call__(self, choices: Choices) -> int | None:
@@ -98,7 +98,7 @@ class _Pricer:
         return self.known[key]
 
     def with_ranks(self, choices: Choices, ranks: dict[str, Sequence[int]] | None) -> int:
-        entry = entry_point(*self.arguments, choices, 1 << 16, ranks)
+        entry = entry_point(*self.arguments, choices, 1 << 16, ranks, self.sequences)
         return price(entry, self.placement, self.positions)
 
 
@@ -107,17 +107,20 @@ def _positions(bucket: int, below: int) -> list[int]:
     return [below + (bucket - below) * k // 4 for k in (1, 3)]
 
 
-def choose(graph: Graph, placement: Placement, functions: dict[str, int], bucket: int,
-           below: int) -> tuple[Choices, list[Decision]]:
+def choose(graph: Graph, placement: Placement, functions: dict[str, int], bucket: int, below: int,
+           sequences: int = 1, kernels: Choices | None = None) -> tuple[Choices, list[Decision]]:
     """The cheapest choices for contexts from `below` to `bucket`, and how they were found.
+
+    With `kernels`, those are kept and only cuts and orders are decided: kernels of one operation may round differently,
+    and a sequence shall get the same bits in every entry point.
 
     `graph` is the fused graph of `LAYERS` layers. Raises `PlacementError` when nothing fits.
     """
-    pricer = _Pricer(graph, placement, functions, bucket, _positions(bucket, below))
-    best = Choices()
+    pricer = _Pricer(graph, placement, functions, bucket, _positions(bucket, below), sequences)
+    best = Choices() if kernels is None else Choices(kernels=kernels.kernels)
     cost = pricer(best)
     decisions = []
-    for what, ways in _points(graph):
+    for what, ways in (*(_kernel_points(graph) if kernels is None else ()), *_POINTS):
         priced = ways(best)
         alternatives = tuple(Alternative(name, pricer(choices)) for name, choices in priced)
         fitting = [(a.cycles, n) for n, a in enumerate(alternatives) if a.cycles is not None]
@@ -129,7 +132,7 @@ def choose(graph: Graph, placement: Placement, functions: dict[str, int], bucket
         taken = next((name for name, choices in priced if str(choices) == str(best)), alternatives[n].name)
         decisions.append(Decision(what, taken, alternatives))
     if cost is None:    # let the default say what is missing
-        entry_point(graph, placement, functions, bucket, True, best, 1 << 16)
+        entry_point(graph, placement, functions, bucket, True, best, 1 << 16, None, sequences)
     return best, decisions
 
 
@@ -145,7 +148,7 @@ class Found:
 def search(graph: Graph, placement: Placement, functions: dict[str, int], bucket: int, below: int, choices: Choices,
            attempts: int, seed: int = 0) -> tuple[dict[str, Sequence[int]], Found]:
     """Local search over the scheduler's preferences in a layer: move one instruction, keep it if the step is faster."""
-    pricer = _Pricer(graph, placement, functions, bucket, _positions(bucket, below))
+    pricer = _Pricer(graph, placement, functions, bucket, _positions(bucket, below), 1)
     draw = random.Random(seed)
     size = _layer_size(graph, placement, functions, bucket, choices)
     rank = list(range(size))
@@ -164,5 +167,5 @@ def search(graph: Graph, placement: Placement, functions: dict[str, int], bucket
 
 
 def _layer_size(graph: Graph, placement: Placement, functions: dict[str, int], bucket: int, choices: Choices) -> int:
-    context = lower(graph, placement, functions, bucket, True, choices)
+    context = lower(graph, placement, functions, bucket, True, choices)[0]
     return max(len(window.ops) for window in context.e.windows if window.name.startswith("layer"))

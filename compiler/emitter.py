@@ -49,8 +49,20 @@ class Pool:
         self.cursor = first
         self.most = 0
 
-    def take(self, size: int, what: str) -> int:
-        """`size` consecutive entries; raises `PlacementError` when no gap is large enough."""
+    def take(self, size: int, what: str, last: bool = False) -> int:
+        """`size` consecutive entries; raises `PlacementError` when no gap is large enough.
+
+        `last`: the highest that are free. Windows begin at the bottom, so what a window ends with is best out of the
+        next one's way.
+        """
+        if last:
+            top = self.capacity
+            for low, high in sorted(self.taken, reverse=True):
+                if top - high >= size:
+                    break
+                top = min(top, low)
+            if top - size >= self.first:
+                return self._taken(top - size, size)
         for start in (self.cursor, self.first):
             base = start
             for low, high in sorted(self.taken):
@@ -58,13 +70,16 @@ class Pool:
                     break
                 base = max(base, high)
             if base + size <= self.capacity:
-                self.taken.append((base, base + size))
                 self.cursor = base + size
-                self.most = max(self.most, sum(h - l for l, h in self.taken))
-                return base
+                return self._taken(base, size)
         free = self.capacity - self.first - sum(h - l for l, h in self.taken)
         raise PlacementError(f"cannot place {what!r} ({size} {self.name}): {self.capacity - self.first} there are, "
                              f"{free} of them free; use a preset with more {self.name} or a shorter context")
+
+    def _taken(self, base: int, size: int) -> int:
+        self.taken.append((base, base + size))
+        self.most = max(self.most, sum(h - l for l, h in self.taken))
+        return base
 
     def free(self, base: int) -> None:
         """Give back what `take` returned."""

@@ -27,13 +27,13 @@ SEARCH_ATTEMPTS = 200
 class Program:
     """All entry points in one listing.
 
-    `argmax`: the scalar with the best token. `decisions`: what was decided for each range of contexts. `pools`: most
-    entries alive at once, and how many there are, by memory.
+    `argmax`: the scalar with the best token of each sequence. `decisions`: what was decided for each range of
+    contexts. `pools`: most entries alive at once, and how many there are, by memory.
     """
 
     listing: Listing = field(default_factory=Listing)
     entries: dict[str, Entry] = field(default_factory=dict)
-    argmax: int = 0
+    argmax: tuple[int, ...] = ()
     decisions: dict[str, list[str]] = field(default_factory=dict)
     pools: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -48,6 +48,28 @@ class Program:
         return out
 
 
+@dataclass
+class _Way:
+    """How the entry points of one range of contexts are compiled."""
+
+    choices: Choices = field(default_factory=Choices)
+    ranks: dict[str, Sequence[int]] | None = None
+
+    def decide(self, graph: Graph, placement: Placement, functions: dict[str, int], bucket: int, below: int,
+               sequences: int, effort: int, kernels: Choices | None) -> list[str]:
+        """Price the alternatives, and search if asked for; returns what was decided, a line each."""
+        if effort < 2:
+            return []
+        self.choices, decided = dispatch.choose(graph, placement, functions, bucket, below, sequences, kernels)
+        lines = [str(d) for d in decided]
+        if effort >= 3 and sequences == 1:
+            self.ranks, found = dispatch.search(graph, placement, functions, bucket, below, self.choices,
+                                                SEARCH_ATTEMPTS)
+            lines.append(f"{'search':14} -> {found.before - found.after} of {found.before:,} cycles gained in "
+                         f"{found.attempts} attempts")
+        return lines
+
+
 def build_program(graph: Graph, placement: Placement, functions: dict[str, int], effort: int,
                   show: Callable[[str, object], None], tell: Callable[[str, float], None]) -> Program:
     """Compile every entry point of the fused `graph`.
@@ -58,28 +80,28 @@ def build_program(graph: Graph, placement: Placement, functions: dict[str, int],
     small = fuse(build_graph(replace(geometry.shape, layers=min(dispatch.LAYERS, geometry.shape.layers))))
     out = Program()
     buckets = sorted({*(b for b in BUCKETS if b < geometry.context), geometry.context})
+    first: Choices | None = None
     for below, bucket in zip([0, *buckets], buckets, strict=False):
         tell(f"scheduling for contexts up to {bucket}", buckets.index(bucket) / len(buckets))
-        choices, decisions = Choices(), []
-        ranks: dict[str, Sequence[int]] | None = None
-        if effort >= 2:
-            choices, decided = dispatch.choose(small, placement, functions, bucket, below)
-            decisions = [str(d) for d in decided]
-        if effort >= 3:
-            ranks, found = dispatch.search(small, placement, functions, bucket, below, choices, SEARCH_ATTEMPTS)
-            decisions.append(f"{'search':14} -> {found.before - found.after} of {found.before:,} cycles gained in "
-                             f"{found.attempts} attempts")
-        for kind, logits in (("prefill", False), ("decode", True)):
+        ways = {1: _Way(), 2: _Way()}
+        for sequences in (1, 2) if geometry.pairs else (1,):
+            decided = ways[sequences].decide(small, placement, functions, bucket, below, sequences, effort, first)
+            first = first or ways[sequences].choices
+            out.decisions[f"contexts up to {bucket}" + (", pairs" if sequences == 2 else "")] = decided
+        kinds = [("prefill", False, 1), ("decode", True, 1)] + ([("pair", True, 2)] if geometry.pairs else [])
+        for kind, logits, sequences in kinds:
+            choices, ranks = ways[sequences].choices, ways[sequences].ranks
             capacity = geometry.config.microcode - len(out.listing.words)
-            entry = entry_point(graph, placement, functions, bucket, logits, choices, capacity, ranks)
+            entry = entry_point(graph, placement, functions, bucket, logits, choices, capacity, ranks,
+                                sequences)
             name = f"{kind}@{bucket}"
+            arguments = ARGUMENTS + (tuple(f"{a}2" for a in ARGUMENTS) if sequences == 2 else ())
             show(name, "\n".join(f"{label:32} {word}" for word, label in
                                  zip(entry.listing.words, entry.listing.labels, strict=True)))
-            out.entries[name] = Entry(len(out.listing.words), ARGUMENTS, bucket)
+            out.entries[name] = Entry(len(out.listing.words), arguments, bucket)
             out.listing.words += entry.listing.words
             out.listing.labels += entry.listing.labels
-            out.argmax = entry.argmax
+            out.argmax = max(out.argmax, entry.argmax, key=len)
             for memory, (used, size) in entry.pools.used.items():
                 out.pools[memory] = (max(used, out.pools.get(memory, (0, 0))[0]), size)
-        out.decisions[f"contexts up to {bucket}"] = decisions
     return out

@@ -17,6 +17,8 @@ def _up(n: int, unit: int) -> int:
 class Geometry:
     """Sizes of one model on one device.
 
+    `pairs`: whether there are entry points that carry two sequences at once.
+
     Element `i` of a vector lives in tile `i mod T`, word `i div T`. Vectors are padded to whole blocks of 32. A head
     is padded to `head` elements, a multiple of 32 whose halves are multiples of T, so that rotary pairs share a lane;
     in queries and keys the upper half begins at `head / 2`, in values the elements are contiguous.
@@ -26,6 +28,7 @@ class Geometry:
     config: HardwareConfig
     context: int
     slots: int
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         tiles, head_dim = self.config.tiles, self.shape.head_dim
@@ -37,6 +40,8 @@ class Geometry:
                                  f"{self.config.name!r}; this model has {head_dim}: use a preset with fewer tiles")
         if self.context % BLOCK or self.context < BLOCK:
             raise PlacementError(f"the context must be a positive multiple of {BLOCK}; got {self.context}")
+        if self.pairs and self.slots < 2:
+            raise PlacementError(f"pairs of sequences need 2 slots of the cache; got {self.slots}: use --slots 2")
         if self.slots < 1:
             raise PlacementError(f"slots must be at least 1; got {self.slots}")
 

@@ -179,6 +179,8 @@ def place(geometry: Geometry, carry: Callable[[str], Blocks]) -> Placement:
         ("logits", -(-shape.vocab // geometry.tiles)),
     ):
         p.words[name] = p.scratch.take(name, size)
+    for name in ("residual", "rotary", "rotated", "values", "mixed", "gated", "logits") if geometry.pairs else ():
+        p.words[f"{name}.1"] = p.scratch.take(f"{name}.1", p.words[name].size)
     p.scratch.check(config, lambda needed: f"try a configuration with scratch={needed}, or a shorter context")
 
     for name, value in (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.choices import Choices
-from compiler.context import FREE_REGISTERS, Context
+from compiler.context import FREE_REGISTERS
 from compiler.emitter import MachineOp
 from compiler.ir import Graph
 from compiler.lower import lower
@@ -28,15 +28,16 @@ class Pools:
 
 @dataclass(frozen=True)
 class EntryPoint:
-    """The words of one entry point, where it leaves the best token, and what it needed."""
+    """The words of one entry point, where it leaves the best token of each sequence, and what it needed."""
 
     listing: Listing
-    argmax: int
+    argmax: tuple[int, ...]
     pools: Pools
 
 
 def entry_point(graph: Graph, placement: Placement, functions: dict[str, int], bucket: int, logits: bool,
-                choices: Choices, capacity: int, ranks: dict[str, Sequence[int]] | None = None) -> EntryPoint:
+                choices: Choices, capacity: int, ranks: dict[str, Sequence[int]] | None = None,
+                sequences: int = 1) -> EntryPoint:
     """Compile one entry point.
 
     `ranks` gives the scheduler's preferences in the windows "prologue", "layer" (all of them) and "epilogue".
@@ -44,7 +45,8 @@ def entry_point(graph: Graph, placement: Placement, functions: dict[str, int], b
     """
     config = placement.geometry.config
     times = latencies(config)
-    c: Context = lower(graph, placement, functions, bucket, logits, choices)
+    contexts = lower(graph, placement, functions, bucket, logits, choices, sequences)
+    c = contexts[0]
     policy = Schedule(config, times, c.e.bounds, choices.order)
     ops: list[MachineOp] = []
     ends = [0]
@@ -59,10 +61,12 @@ def entry_point(graph: Graph, placement: Placement, functions: dict[str, int], b
              for window, a, b in zip(c.e.windows, ends, ends[1:], strict=False)]
     pools = Pools({pool.name: (pool.first + pool.most, pool.capacity)
                    for pool in (c.blocks, c.accumulators, c.scalars)})
-    return EntryPoint(roll(codes, FREE_REGISTERS, capacity), c.best + 1, pools)
+    return EntryPoint(roll(codes, FREE_REGISTERS, capacity), tuple(c.best + 1 for c in contexts), pools)
 
 
 def price(entry: EntryPoint, placement: Placement, positions: Sequence[int]) -> int:
-    """Predicted cycles of the entry point, summed over some positions."""
+    """Predicted cycles of the entry point, summed over some positions, which all its sequences share."""
     words = encode(entry.listing.words)
-    return sum(predict(placement.geometry.config, words, 0, (0, position, 0)).cycles for position in positions)
+    return sum(predict(placement.geometry.config, words, 0,
+                       [value for slot in range(len(entry.argmax)) for value in (0, position, slot)]).cycles
+               for position in positions)

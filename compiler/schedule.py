@@ -88,16 +88,31 @@ def schedule_window(window: Window, policy: Schedule, rank: Sequence[int] | None
     ready = [n for n in graph if not missing[n]]
     earliest = [0] * len(ops)
     free = {True: 0, False: 0}          # by engine: matrix, vector
+    emits = [any(s[0] == "scalars" for s in op.touches.writes) for op in ops]
+    emitted = -policy.latencies.scalar_write
     order: list[tuple[int, int]] = []
+
+    def start_of(n: int) -> int:
+        start = max(earliest[n], free[ops[n].matrix])
+        if scalars[n] > free[False]:    # a scalar fence waits for the latest scalar, not only for the one that is read
+            start = max(start, emitted + policy.latencies.scalar_write)
+        return start
+
+    scalars = [0] * len(ops)
     while ready:
-        start, _, n = min((max(earliest[n], free[ops[n].matrix]), rank[n], n) for n in ready)
+        start, _, n = min((start_of(n), rank[n], n) for n in ready)
         ready.remove(n)
         last = start + length[n] - 1
         free[ops[n].matrix] = last + 1
+        if emits[n]:
+            emitted = last
         order.append((start, n))
         for m in graph.successors(n):
-            distance = policy.distance(ops[n], ops[m], graph.edges[n, m]["why"])
-            earliest[m] = max(earliest[m], last + distance)
+            why = graph.edges[n, m]["why"]
+            at = last + policy.distance(ops[n], ops[m], why)
+            earliest[m] = max(earliest[m], at)
+            if why == "scalars":
+                scalars[m] = max(scalars[m], at)
             missing[m] -= 1
             if not missing[m]:
                 ready.append(m)

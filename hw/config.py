@@ -17,7 +17,7 @@ LINE_WORDS = 10
 SCALARS = 64
 """fp32 scalar registers."""
 
-REGISTERS = 16
+REGISTERS = 32
 """32-bit integer registers of the sequencer; register 0 reads as zero."""
 
 

@@ -20,7 +20,7 @@ from hw.errors import WordlineError
 
 __all__ = ["Entry", "Image", "ImageError", "KvLayout", "KvPlane", "load", "save"]
 
-VERSION = 1
+VERSION = 2
 _TENSORS = {
     # name: shape with tiles as "T" and a free length as None
     "array": (None, LINE_WORDS, "T"), "scratch": (None, "T"), "scalars": (None,), "microcode": (None, LINE_WORDS),
@@ -78,7 +78,8 @@ class Image:
     config : HardwareConfig
         The device it was compiled for.
     entries : dict
-        Entry points by name: ``prefill@C`` runs one token without logits, ``decode@C`` with, for contexts up to C.
+        Entry points by name: ``prefill@C`` runs one token without logits, ``decode@C`` with, for contexts up to C;
+        ``pair@C``, if the cache holds two sequences, is ``decode`` for two at once.
     array, scratch : ndarray of uint32
         Contents of the first rows (n, 10, T) and words (n, T) of every tile.
     scalars, microcode, tables, functions : ndarray of uint32
@@ -87,6 +88,8 @@ class Image:
         First scratch word of the logits and number of logits: logit n is in tile n mod T, word first + n div T.
     argmax : int
         Scalar register that holds the index of the largest logit after ``decode``.
+    second : tuple of int, or None
+        First scratch word of the logits, and the argmax scalar, of the second sequence of ``pair``.
     operators : list of (int, int, str)
         Half-open ranges of microcode addresses and the model operator they carry out.
     text : dict
@@ -106,13 +109,14 @@ class Image:
     microcode: np.ndarray
     tables: np.ndarray
     functions: np.ndarray
+    second: tuple[int, int] | None = None
     operators: list[tuple[int, int, str]] = field(default_factory=list)
     text: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
 
     def entry(self, kind: str, context: int) -> Entry:
-        """The entry of `kind` ("prefill" or "decode") with the smallest sufficient context length."""
+        """The entry of `kind` ("prefill", "decode" or "pair") with the smallest sufficient context length."""
         fitting = [e for name, e in self.entries.items() if name.startswith(f"{kind}@") and e.context >= context]
         if not fitting:
             raise ImageError(f"a context of {context} tokens is too long; this image holds {self.kv.context}: "
@@ -126,7 +130,8 @@ def save(image: Image, path: Path | str) -> None:
     meta = {
         "version": VERSION, "config": image.config.to_json(), "fingerprint": image.config.fingerprint,
         "entries": {k: asdict(e) for k, e in image.entries.items()}, "kv": asdict(image.kv),
-        "logits": list(image.logits), "argmax": image.argmax, "operators": image.operators, "text": image.text,
+        "logits": list(image.logits), "argmax": image.argmax,
+        "second": list(image.second) if image.second else None, "operators": image.operators, "text": image.text,
         "model": image.model, "report": image.report,
     }
     tensors = {name: np.ascontiguousarray(getattr(image, name), np.uint32) for name in _TENSORS}
@@ -171,6 +176,7 @@ def load(path: Path | str) -> Image:
         config=config, entries={k: Entry(e["address"], tuple(e["arguments"]), e["context"])
                                 for k, e in meta["entries"].items()},
         kv=_layout(meta["kv"]), logits=tuple(meta["logits"]), argmax=meta["argmax"],
+        second=tuple(meta["second"]) if meta["second"] else None,
         operators=[tuple(o) for o in meta["operators"]], text=meta["text"], model=meta["model"],
         report=meta["report"], **tensors)
 

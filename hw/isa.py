@@ -14,7 +14,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from hw.config import LINE_WORDS
+from hw.config import LINE_WORDS, REGISTERS
 from hw.errors import WordlineError
 
 __all__ = [
@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 WORD_BITS = 32 * LINE_WORDS
+_REGISTER = (REGISTERS - 1).bit_length()
+"""Width of a field that names an integer register."""
 
 
 class IsaError(WordlineError):
@@ -212,14 +214,14 @@ class Format:
 
 
 def _reg(name: str) -> Field:
-    return Field(f"{name}_reg", 4, f"register added to `{name}`")
+    return Field(f"{name}_reg", _REGISTER, f"register added to `{name}`")
 
 
 CONTROL = Format("control", (
     Field("fn", 3, "ALU: operation (`Alu`)"),
-    Field("rd", 4, "ALU: destination register (1 to 15)"),
-    Field("ra", 4, "ALU: first register"),
-    Field("rb", 4, "ALU: register added to `imm`"),
+    Field("rd", _REGISTER, f"ALU: destination register (1 to {REGISTERS - 1})"),
+    Field("ra", _REGISTER, "ALU: first register"),
+    Field("rb", _REGISTER, "ALU: register added to `imm`"),
     Field("imm", 32, "ALU: immediate"),
     Field("count", 16, "LOOP: iterations"), _reg("count"),
 ))
@@ -247,8 +249,8 @@ MATRIX = Format("matrix", (
     Field("acc", 12, "accumulator; FETCH: row buffer entry"), _reg("acc"),
     Field("acc_h", 12, "accumulator step between groups", signed=True),
     Field("all", 1, "FETCH: the row of tile `registers[tile_reg] mod tiles` to all tiles, else each tile its own"),
-    Field("tile_reg", 4, "FETCH and STORE_ROW: register whose value mod tiles names the tile"),
-    Field("column_reg", 4, "STORE_COLUMN: register whose value mod 32 names the byte"),
+    Field("tile_reg", _REGISTER, "FETCH and STORE_ROW: register whose value mod tiles names the tile"),
+    Field("column_reg", _REGISTER, "STORE_COLUMN: register whose value mod 32 names the byte"),
 ))
 
 VECTOR = Format("vector", (
@@ -274,12 +276,12 @@ VECTOR = Format("vector", (
     Field("r", 6, "scalar R, for D"), Field("r_o", 1, "its step with o"),
     Field("function", 4, "special function between addition and second multiplication; 0 is the identity"),
     Field("row_format", 2, "ROW_ELEMENT: format of the row (`RowFormat`)"),
-    Field("half_reg", 4, "ROW_ELEMENT of a two-row format: register whose bit 0 names the half"),
+    Field("half_reg", _REGISTER, "ROW_ELEMENT of a two-row format: register whose bit 0 names the half"),
     Field("w", 1, "write scratch"), Field("w_early", 1, "write the value before the second multiplication"),
     Field("w_word", 16, "scratch word written"), _reg("w_word"),
     Field("w_o", 12, "its step with o", signed=True), Field("w_i", 1, "its step with i"),
     Field("w_single", 1, "write in one tile only"),
-    Field("w_tile_reg", 4, "register whose value mod tiles names that tile"),
+    Field("w_tile_reg", _REGISTER, "register whose value mod tiles names that tile"),
     Field("quantize", 1, "send the words to the quantizer"),
     Field("quantize_early", 1, "send the value before the second multiplication"),
     Field("narrow", 1, "8-bit blocks for the KV cache instead of operand width"),
@@ -294,7 +296,7 @@ VECTOR = Format("vector", (
     Field("reduce_emit", 1, "write the scalar at the end of each o"),
     Field("r_dest", 6, "scalar written"), Field("r_dest_o", 1, "its step with o (2 for ARGMAX)"),
     Field("mask", 1, "elements at or beyond `registers[length_reg]` count as zero, and not at all in reductions"),
-    Field("length_reg", 4, "register with the length in elements"),
+    Field("length_reg", _REGISTER, "register with the length in elements"),
     Field("index", 16, "word index of i = 0, for mask and argmax: element = (index + i) * tiles + tile"),
     _reg("index"),
 ))

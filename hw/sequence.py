@@ -1,7 +1,7 @@
 """What the sequencer does with a microcode word: integer registers, loops, and the resolving of register sums.
 
 Compiled functions over the decoded table (`hw.isa.decode_table`), shared by the functional and the timing model.
-Registers are uint32 (16,), register 0 always zero.
+Registers are uint32 (32,), register 0 always zero.
 """
 
 from typing import NamedTuple

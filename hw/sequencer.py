@@ -35,7 +35,7 @@ class State(enum.Enum):
 class Sequencer(wiring.Component):
     """Executes microcode words in order, two cycles each.
 
-    Timing: with `start` in cycle 0, registers are written in cycles 1 to 15 and the first word is read in cycle 16. An
+    Timing: with `start` in cycle 0, registers are written in cycles 1 to 31 and the first word is read in cycle 32. An
     instruction whose EXECUTE ends in cycle c is at its engine's `push` in c + 1. `done` comes in the cycle after HALT's
     EXECUTE has found both engines quiet.
 
@@ -111,7 +111,7 @@ class Sequencer(wiring.Component):
         m.d.comb += [host_register.addr.eq(self.line_address), self.register_q.eq(host_register.data)]
 
         # ALU: operands in EXECUTE, result written in the cycle after it.
-        alu_write, alu_fn, alu_rd = Signal(), Signal(Alu), Signal(4)
+        alu_write, alu_fn, alu_rd = Signal(), Signal(Alu), Signal(range(REGISTERS))
         alu_a, alu_b, alu_o = Signal(32), Signal(32), Signal(32)
         m.d.sync += alu_write.eq(0)
         with m.Switch(alu_fn):
@@ -124,9 +124,9 @@ class Sequencer(wiring.Component):
         with m.If(state == State.LOAD):
             values = Cat(self.arguments, C(0, 32 * (REGISTERS - ARGUMENTS)))
             m.d.comb += [write.en.eq(1), write.addr.eq(loading),
-                         write.data.eq(values.word_select((loading - 1)[:4], 32))]
+                         write.data.eq(values.word_select((loading - 1)[:len(loading)], 32))]
         with m.Elif(idle):
-            m.d.comb += [write.en.eq(self.register_write & (self.line_address[:4] != 0)),
+            m.d.comb += [write.en.eq(self.register_write & (self.line_address[:len(loading)] != 0)),
                          write.addr.eq(self.line_address), write.data.eq(self.line[:32])]
         with m.Else():
             m.d.comb += [write.en.eq(alu_write & (alu_rd != 0)), write.addr.eq(alu_rd), write.data.eq(alu_o)]

@@ -331,7 +331,7 @@ def problem(result: int, address: int) -> MachineError:
 
 
 def first_registers(arguments: Sequence[int]) -> np.ndarray:
-    """Registers at the start of a command, uint32 (16,): up to eight arguments in registers 1 to 8, the rest zero."""
+    """Registers at the start of a command, uint32 (32,): up to eight arguments in registers 1 to 8, the rest zero."""
     if len(arguments) > 8:
         raise MachineError(f"a command takes up to 8 arguments; got {len(arguments)}")
     registers = np.zeros(REGISTERS, np.uint32)

@@ -28,10 +28,10 @@ def profile(image: Image, kind: str, position: int) -> dict[str, Any]:
     For every engine an operator's `steps` are the cycles in which it works on it, `stalled` those lost before its
     instructions, by reason. The matrix engine's sum to `cycles` but for what is after its last instruction.
     """
-    if kind not in ("prefill", "decode"):
-        raise WordlineError(f"a kind of command, 'prefill' or 'decode', was wanted; got {kind!r}")
+    if kind not in ("prefill", "decode", "pair"):
+        raise WordlineError(f"a kind of command, 'prefill', 'decode' or 'pair', was wanted; got {kind!r}")
     entry = image.entry(kind, position + 1)
-    values = {"token": 0, "position": position, "slot": 0}
+    values = {"token": 0, "position": position, "slot": 0, "token2": 0, "position2": position, "slot2": 1}
     found = predict(image.config, image.microcode, entry.address, [values[name] for name in entry.arguments],
                     record=True)
     records = found.records

@@ -10,7 +10,7 @@ __all__ = ["row_bound", "share_of_bound"]
 
 
 def row_bound(image: Image, kind: str, context: int) -> float:
-    """Rows that every tile must read for one token: weights, and keys and values of `context` tokens.
+    """Rows that every tile must read for one command (a token, or two for ``pair``): weights, and keys and values of `context` tokens.
 
     A row meets one operand block a cycle, so keys and values count once for each query head. Rows are counted as if
     every tile had the same share of the context; rounding up to whole rows is already a loss. ``prefill`` needs no
@@ -19,7 +19,8 @@ def row_bound(image: Image, kind: str, context: int) -> float:
     needed, shape = image.report["needed_rows"], image.model["shape"]
     elements = 2 * shape["layers"] * shape["heads"] * shape["head_dim"] * context  # keys and values
     cache = elements / (BLOCK * image.config.tiles)
-    return needed["layers"] + (needed["output"] if kind == "decode" else 0) + cache
+    one = needed["layers"] + (needed["output"] if kind != "prefill" else 0) + cache
+    return 2 * one if kind == "pair" else one
 
 
 def share_of_bound(image: Image, steps: Sequence[Step]) -> float | None:

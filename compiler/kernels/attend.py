@@ -1,6 +1,6 @@
 """Attention: scores, softmax and mixture by groups of query heads that share keys and values, quantized."""
 
-from compiler.context import Context, R
+from compiler.context import Context
 from compiler.ir import Node, Op
 from compiler.kernels.registry import kernel
 from hw.config import BLOCK
@@ -22,8 +22,8 @@ def _scores(c: Context, node: Node, head: int, n: int) -> int:
     """Scores of `n` heads of one group, in accumulators."""
     blocks = c.g.head_blocks
     acc = c.accumulators.take(n * c.score_words, f"{node.name} scores")
-    c.e.multiply("q8", init=1, nj=blocks, nh=n, nr_reg=R.key_lines,
-                 row=c.keys_row(node.layer, head // c.shape.group), row_reg=R.key_base, row_j=c.g.key_plane, row_r=1,
+    c.e.multiply("q8", init=1, nj=blocks, nh=n, nr_reg=c.r.key_lines,
+                 row=c.keys_row(node.layer, head // c.shape.group), row_reg=c.r.key_base, row_j=c.g.key_plane, row_r=1,
                  block=c.queries + head * blocks, block_h=blocks, acc=acc, acc_h=c.score_words)
     return acc
 
@@ -32,10 +32,10 @@ def _softmax(c: Context, node: Node, head: int, n: int, acc: int, sums: int, wei
     """Maxima, then numerators times the values' scales as operand blocks at `weights`, and their sums."""
     most = c.scalars.take(n, node.name)
     drain = dict(outer=n, a=A.ACC, z=acc, z_o=c.score_words, z_i=1, b=B.S, p=c.placement.constant("score_scale"),
-                 mask=1, length_reg=R.length, reduce_init=1, reduce_emit=1, r_dest_o=1)
-    c.e.vector(**drain, inner_reg=R.key_lines, reduce=Reduce.MAX, r_dest=most)
-    c.e.vector(**drain, inner_reg=R.score_words, c=C.S, c_negate=1, q=most, q_o=1, function=c.functions["exp2"],
-               d=D.X, x=c.value_scales(node.layer, head // c.shape.group), x_reg=R.key_base, x_i=1,
+                 mask=1, length_reg=c.r.length, reduce_init=1, reduce_emit=1, r_dest_o=1)
+    c.e.vector(**drain, inner_reg=c.r.key_lines, reduce=Reduce.MAX, r_dest=most)
+    c.e.vector(**drain, inner_reg=c.r.score_words, c=C.S, c_negate=1, q=most, q_o=1, function=c.functions["exp2"],
+               d=D.X, x=c.value_scales(node.layer, head // c.shape.group), x_reg=c.r.key_base, x_i=1,
                reduce=Reduce.SUM, reduce_early=1, r_dest=sums, quantize=1, block=weights, block_o=c.score_blocks)
     c.scalars.free(most)
 
@@ -60,8 +60,8 @@ def by_group(c: Context, node: Node) -> None:
         c.e.vector(outer=group, inner=1, a=A.S, p=sums, p_o=1, function=c.functions["recip"], reduce=Reduce.TAKE,
                    reduce_init=1, reduce_emit=1, r_dest=inverse, r_dest_o=1)
         acc = c.accumulators.take(group * hw, f"{node.name} mixture")
-        c.e.multiply("q8", init=1, nj_reg=R.value_blocks, nh=group, nr=hw, row=c.values_row(node.layer, kv),
-                     row_reg=R.value_base, row_j=1, row_r=g.value_plane, block=weights, block_h=c.score_blocks,
+        c.e.multiply("q8", init=1, nj_reg=c.r.value_blocks, nh=group, nr=hw, row=c.values_row(node.layer, kv),
+                     row_reg=c.r.value_base, row_j=1, row_r=g.value_plane, block=weights, block_h=c.score_blocks,
                      acc=acc, acc_h=hw)
         drain = dict(outer=group, inner=dim_words, a=A.ACC, z=acc, z_o=hw, z_i=1, b=B.S, p=inverse, p_o=1)
         if direct:

@@ -13,12 +13,14 @@ def _product(c: Context, node: Node) -> tuple[Accumulated, str]:
     """The product that is added, in accumulators, and the norm that follows: "attention" or "ffn"."""
     product = c.graph[node.inputs[0]]
     weight = c.placement.weights[product.attributes["weights"][0]]
-    acc = c.accumulate(weight, 0, c.g.words(c.shape.hidden), c.operand, c.ready, node.name)
-    return acc, "ffn" if c.graph[product.inputs[0]].op is Op.ATTEND else "attention"
+    norm = "ffn" if c.graph[product.inputs[0]].op is Op.ATTEND else "attention"
+    return c.accumulate(weight, 0, c.g.words(c.shape.hidden), c.operand, c.ready, node.name,
+                        last=norm == "attention"), norm
 
 
 def _finish(c: Context, acc: Accumulated, norm: str) -> None:
-    c.accumulators.free(acc.base)
+    if norm == "ffn":       # what ends a window stays taken: the other sequence's shall lie elsewhere
+        c.accumulators.free(acc.base)
     c.blocks.free(c.operand)
     c.norm_scalars(norm)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.config import BLOCK, HardwareConfig
+from hw.config import BLOCK, REGISTERS, HardwareConfig
 from hw.isa import A, Alu, B, C, D, Instruction, Opcode, Reduce, RowFormat
 from hw.memorymap import Space
 from sim import numerics
@@ -25,7 +25,7 @@ class Slow:
         self.config = config
         self.state = {space: np.array(words) for space, words in state.items()}
         self.nonfinite = False
-        self.registers = [0] * 16
+        self.registers = [0] * REGISTERS
 
     def run(self, program: list[Instruction], arguments: list[int]) -> None:
         self.registers = [0, *arguments, *[0] * (15 - len(arguments))]

@@ -188,7 +188,7 @@ def test_host_form() -> None:
     device.write(Space.ARRAY, np.arange(20, dtype=np.uint32).reshape(2, 10), address=5, tile=2)
     assert device.read(Space.ARRAY, 5, 2, tile=2).tolist() == np.arange(20).reshape(2, 10).tolist()
     assert np.array_equal(device.read(Space.ARRAY, 5, 2, tile=1), state[Space.ARRAY][5:7, :, 1])
-    device.write(Space.REGISTERS, np.arange(5, 21, dtype=np.uint32))
+    device.write(Space.REGISTERS, np.arange(5, 37, dtype=np.uint32))
     assert device.read(Space.REGISTERS)[:2].tolist() == [0, 6]
     device.reset()
     for space, words in state.items():
