@@ -10,9 +10,9 @@ __all__ = ["row_bound", "share_of_bound"]
 
 
 def row_bound(image: Image, kind: str, context: int) -> float:
-    """Rows that every tile must read for one command (a token, or two for ``pair``): weights, and keys and values of `context` tokens.
+    """Rows that every tile must read for one command: weights, and keys and values of `context` tokens.
 
-    A row meets one operand block a cycle, so keys and values count once for each query head. Rows are counted as if
+    A command is one token, or two for ``pair``. A row meets one operand block a cycle, so keys and values count once for each query head. Rows are counted as if
     every tile had the same share of the context; rounding up to whole rows is already a loss. ``prefill`` needs no
     output projection.
     """
