@@ -9,6 +9,7 @@ import pytest
 from compiler.check import CheckError, check
 from compiler.check_report import Listing
 from compiler.compile import compile_model
+from compiler.context import Registers
 from hw.config import preset
 from hw.image import Image
 from hw.isa import A, Alu, B, Instruction, Opcode, Reduce, RowFormat, decode, encode
@@ -20,7 +21,9 @@ UNIFORM = {"token_embedding": ("Q4_1",), "q": ("Q4_1",), "k": ("Q8_0",), "v": ("
 """Alike in all layers, so that they become a loop."""
 
 M, V = Opcode.MULTIPLY, Opcode.VECTOR
-LENGTH, KEY_LINES, VALUE_BLOCKS, SCORE_WORDS, KEY_ROW, VALUE_ROW = 4, 5, 6, 7, 8, 9
+R = Registers.of(0)
+LENGTH, KEY_LINES, VALUE_BLOCKS, SCORE_WORDS = R.length, R.key_lines, R.value_blocks, R.score_words
+KEY_ROW, VALUE_ROW = R.key_row, R.value_row
 """Registers of compiled programs."""
 
 
