@@ -80,6 +80,8 @@ class Context:
         used = placement.scalars.used
         names = ("squares", "attention_rms", "ffn_rms", "ffn_rms2")
         self.s = {name: used + len(names) * sequence + k for k, name in enumerate(names)}
+        # Every entry point of an image leaves its results in the same scalars.
+        sequences = MOST_SEQUENCES if self.g.pairs else 1
         used = (used + len(names) * sequences + 1) & ~1     # argmax wants an even register
         self.best = used + 2 * sequence
         if shared is None:

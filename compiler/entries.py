@@ -102,6 +102,7 @@ def build_program(graph: Graph, placement: Placement, functions: dict[str, int],
             out.listing.words += entry.listing.words
             out.listing.labels += entry.listing.labels
             out.argmax = max(out.argmax, entry.argmax, key=len)
+            assert out.argmax[:len(entry.argmax)] == entry.argmax
             for memory, (used, size) in entry.pools.used.items():
                 out.pools[memory] = (max(used, out.pools.get(memory, (0, 0))[0]), size)
     return out

@@ -65,7 +65,8 @@ def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda f: njit(f, **options)
-    options = {"cache": True, "fastmath": False, "error_model": "numpy", "_nrt": False, **options}
+    # Without the interpreter lock, so that a server answers while a device computes.
+    options = {"cache": True, "fastmath": False, "error_model": "numpy", "nogil": True, "_nrt": False, **options}
     usual = _settings.CACHE_DIR
     _settings.CACHE_DIR = _folder()
     try:

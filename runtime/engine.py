@@ -393,7 +393,7 @@ class Engine:
         self.device.load(image)
         self.image = image
         self._slots = Slots(self.device.kv)
-        second = getattr(image, "second", None) if any(name.startswith("pair@") for name in image.entries) else None
+        second = image.second if any(name.startswith("pair@") for name in image.entries) else None
         self._second: Image | None = second and replace(image, logits=(second[0], image.logits[1]), argmax=second[1])
 
     def _replace(self, replacement: _Replacement) -> None:

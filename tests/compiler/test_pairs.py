@@ -40,8 +40,10 @@ def test_a_pair_computes_what_its_sequences_compute_alone(image):
             for arguments in (one, two):
                 alone.submit(image.entry("decode", arguments["position"] + 1), **arguments)
                 wanted.append(alone.read_logits())
+                assert alone.read_argmax() == wanted[-1].argmax()
             together.submit(image.entry("pair", 8 + n), **one, **{f"{k}2": v for k, v in two.items()})
             assert np.array_equal(together.read_logits().view(np.uint32), wanted[0].view(np.uint32))
+            assert together.read_argmax() == wanted[0].argmax()
             second, argmax = image.second
             got = together.transport.read(Space.SCRATCH, second, words).reshape(-1)[:count]
             assert np.array_equal(got, wanted[1].view(np.uint32))
