@@ -73,7 +73,7 @@ def patched(number: int, fault: Fault, source: str) -> str:
 
 
 def planted_sources(config: HardwareConfig) -> dict[str, str]:
-    """Verilog of `tests.hw.corebench` with all faults; fault n of `FAULTS` is in force while input ``fault`` is n + 1."""
+    """Verilog of `tests.hw.corebench` with all faults; number n of `FAULTS` is in force while input ``fault`` is n."""
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         hardware = Path(folder) / "hw"
         shutil.copytree(ROOT / "hw", hardware, ignore=shutil.ignore_patterns("__pycache__"))
