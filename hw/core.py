@@ -318,14 +318,14 @@ class Core(wiring.Component):
             outputs = {name: Signal(member.shape, name=f"{name}_{n}")
                        for name, member in ports.items() if member.flow == Out}
             inputs = {
-                "lane": C(n, 5), **word, "line": line, "shared": shared, "word": host.data[:32],
+                "clk": ClockSignal(), "lane_clk": ClockSignal("lane"), "lane": C(n, 5), **word,
+                "line": line, "shared": shared, "word": host.data[:32],
                 **{f"integer_{k}": value for k, value in enumerate(operands.integers)},
                 "sum": operands.sum, "exponent": operands.exponent,
                 "p": scalars.q[0], "q": scalars.q[1], "r": scalars.q[2],
             }
             m.submodules[f"tile_{n}"] = Instance(
-                "tile", i_clk=ClockSignal(), i_rst=ResetSignal(), i_lane_clk=ClockSignal("lane"),
-                i_lane_rst=ResetSignal("lane"),
+                "tile",
                 **{f"i_{name}": value for name, value in inputs.items()},
                 **{f"o_{name}": value for name, value in outputs.items()})
             tiles.append(outputs)

@@ -36,13 +36,12 @@ module wordline_array #(
 
 `ifdef VERILATOR
     // The same write as below as one assignment: a simulator pays for each.
-    reg [WIDTH-1:0] mask;
+    function [WIDTH-1:0] spread(input [WIDTH/8-1:0] strobes);
+        for (n = 0; n < WIDTH / 8; n = n + 1) spread[8*n +: 8] = {8{strobes[n]}};
+    endfunction
     always @(posedge clk) begin
         if (read) q <= storage[address];
-        if (write) begin
-            for (n = 0; n < WIDTH / 8; n = n + 1) mask[8*n +: 8] = {8{strobe[n]}};
-            storage[address] <= (storage[address] & ~mask) | (data & mask);
-        end
+        if (write) storage[address] <= (storage[address] & ~spread(strobe)) | (data & spread(strobe));
     end
 `else
     always @(posedge clk) begin
@@ -98,12 +97,12 @@ module wordline_ram #(
             always @(posedge clk) if (write) storage[write_address] <= data;
         end else begin : parts
 `ifdef VERILATOR
-            reg [WIDTH-1:0] mask;
+            function [WIDTH-1:0] spread(input [STROBES-1:0] strobes);
+                for (n = 0; n < STROBES; n = n + 1) spread[GRAIN*n +: GRAIN] = {GRAIN{strobes[n]}};
+            endfunction
             always @(posedge clk)
-                if (write) begin
-                    for (n = 0; n < STROBES; n = n + 1) mask[GRAIN*n +: GRAIN] = {GRAIN{strobe[n]}};
-                    storage[write_address] <= (storage[write_address] & ~mask) | (data & mask);
-                end
+                if (write)
+                    storage[write_address] <= (storage[write_address] & ~spread(strobe)) | (data & spread(strobe));
 `else
             always @(posedge clk)
                 if (write)

@@ -1,6 +1,6 @@
 """A tile: array, dot unit, accumulators, row buffer, scratch and lane. All tiles do the same in the same cycle."""
 
-from amaranth import Cat, DomainRenamer, Module, Mux, Signal, signed
+from amaranth import Cat, ClockDomain, DomainRenamer, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -25,6 +25,7 @@ def tile_ports(config: HardwareConfig) -> dict:
     """Members of a tile."""
     controls = Controls(config)
     return {
+        "clk": In(1), "lane_clk": In(1),
         "lane": In(5),
         **{name: In(getattr(controls, name)) for name in MATRIX_CONTROLS + LANE_CONTROLS},
         "line": In(LINE_BITS),
@@ -52,6 +53,8 @@ class Tile(wiring.Component):
 
     Members
     -------
+    clk, lane_clk : In(1)
+        Clocks; `lane_clk` is `clk` with edges left out.
     lane : In(5)
         Number of this tile; the only input that differs between tiles.
     array, row, buffer, acc_read, acc_add, acc_write, read, select, factor, apply, last, result, tables : In
@@ -83,6 +86,10 @@ class Tile(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self.config
+        # No register needs a reset: what is under way means nothing unless a control word says so.
+        for name, clock in (("sync", self.clk), ("lane", self.lane_clk)):
+            m.domains += (domain := ClockDomain(name, local=True, reset_less=True))
+            m.d.comb += domain.clk.eq(clock)
 
         array = Array(width=LINE_BITS, depth=config.rows)
         m.submodules.array = array.instance

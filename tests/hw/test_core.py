@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hw.config import HardwareConfig
+from hw.core import Core
 from hw.isa import A, Alu, B, C, D, Instruction, Opcode, Reduce, RowFormat, encode
 from hw.memorymap import SPACE_TABLE, Space
 from hw.timing import latencies
@@ -246,7 +247,7 @@ def test_flag_for_words_that_are_not_finite(bench: CoreBench, model: FunctionalD
 
 def test_no_more_than_32_tiles() -> None:
     with pytest.raises(ValueError, match=r"^the RTL takes 1 to 32 tiles; got 64; larger devices exist in the models$"):
-        CoreBench(HardwareConfig("many", tiles=64, rows=64))
+        Core(HardwareConfig("many", tiles=64, rows=64))
 
 
 def test_the_distances_are_those_of_the_pipelines() -> None:
