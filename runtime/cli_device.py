@@ -280,6 +280,10 @@ def devices(
     chosen = preset(config)
     found = []
     for scheme in SCHEMES.values():
+        if not scheme.whole:
+            found.append({"device": scheme.usage, "what": scheme.sentence, "state": "",
+                          "detail": "not a machine by itself, so there is nothing to try"})
+            continue
         try:
             with opened(f"{scheme.name}:", chosen) as device:
                 _try(device)

@@ -8,7 +8,14 @@ import numpy as np
 from hw.config import HardwareConfig
 from hw.image import Entry, Image
 from hw.memorymap import ARGUMENTS, SPACE_TABLE, Space
-from runtime import transport_model, transport_rtl
+from runtime import (
+    transport_faulty,
+    transport_model,
+    transport_null,
+    transport_record,
+    transport_replay,
+    transport_rtl,
+)
 from runtime.buffer import Buffer, Memory
 from runtime.command_buffer import CommandBuffer
 from runtime.diagnosis import describe
@@ -32,7 +39,7 @@ from runtime.wait import wait
 
 __all__ = ["CHUNK_CYCLES", "Device", "TIMEOUT_CYCLES", "TRANSPORTS"]
 
-TRANSPORTS = (transport_model, transport_rtl)
+TRANSPORTS = (transport_model, transport_rtl, transport_null, transport_record, transport_replay, transport_faulty)
 """Modules whose import registers the devices that come with the project."""
 
 

@@ -5,7 +5,6 @@ Nothing here waits: `runtime.wait` does.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import count
 
 import numpy as np
 
@@ -102,6 +101,12 @@ class Dispatcher:
         Why nothing can be done before a reset.
     last : Completion or None
         The latest one.
+    order : deque of (Command, Operation)
+        Commands that were submitted and are not complete.
+    blocked : int
+        Operations that were not begun, or not submitted completely.
+    refused : bool
+        The device had no room for the latest command.
     """
 
     def __init__(self, transport: Transport, name: str, describe: Callable[[], str]) -> None:
@@ -115,8 +120,9 @@ class Dispatcher:
         self.lanes: list[Lane] = []
         self.order: deque[tuple[Command, Operation]] = deque()
         self.blocked = 0
+        self.refused = False
         self._describe = describe
-        self._tags = count(1)
+        self._tag = 1
 
     def lane(self) -> Lane:
         """A new lane."""
@@ -164,6 +170,7 @@ class Dispatcher:
                     operation.end()
         except (WordlineError, OSError) as error:
             self.fail(error)
+            return True
         return found
 
     def _issue(self, lane: Lane) -> bool:
@@ -186,9 +193,11 @@ class Dispatcher:
                         changed = True
                         step()
                     else:
-                        command = Command(step[0], step[1], next(self._tags) % WORD)
-                        if not self.transport.submit(command):
+                        command = Command(step[0], step[1], self._tag)
+                        self.refused = not self.transport.submit(command)
+                        if self.refused:
                             return changed
+                        self._tag = (self._tag + 1) % WORD
                         operation.running += 1
                         lane.running += 1
                         self.order.append((command, operation))
@@ -226,9 +235,10 @@ class Dispatcher:
     def advance(self) -> None:
         """Let the device work for a while; one that has had its time without a completion hangs."""
         if self.spent >= self.timeout_cycles:
-            tag = self.order[0][0].tag
-            self.fail(DeviceHang(f"the completion of command {tag} was wanted from device {self.name!r} within "
-                                 f"{self.timeout_cycles} cycles; it hangs: reset it"))
+            wanted = (f"the completion of command {self.order[0][0].tag}" if self.order
+                      else "a place in the command queue")
+            self.fail(DeviceHang(f"{wanted} was wanted from device {self.name!r} within {self.timeout_cycles} cycles; "
+                                 "it hangs: reset it"))
             return
         cycles = min(CHUNK_CYCLES, self.timeout_cycles - self.spent)
         try:
@@ -257,7 +267,7 @@ class Dispatcher:
             lane.backlog.clear()
             lane.running = 0
         self.order.clear()
-        self.blocked = 0
+        self.blocked, self.refused = 0, False
         for operation in operations:
             operation.end(error)
 

@@ -128,23 +128,27 @@ Opener = Callable[[str, HardwareConfig | None], Transport]
 
 @dataclass(frozen=True)
 class Scheme:
-    """A kind of device: name, how to open one, how its URIs look, and a sentence about it."""
+    """A kind of device: name, how to open one, how its URIs look, and a sentence about it.
+
+    `whole` says that it is a machine by itself, not something in front of one or instead of one.
+    """
 
     name: str
     opener: Opener
     usage: str
     sentence: str
+    whole: bool
 
 
 SCHEMES: dict[str, Scheme] = {}
 """Every kind of device that can be opened, by the scheme of its URI."""
 
 
-def register(name: str, usage: str, sentence: str) -> Callable[[Opener], Opener]:
+def register(name: str, usage: str, sentence: str, whole: bool = False) -> Callable[[Opener], Opener]:
     """Decorator for the function that opens the devices of a scheme."""
 
     def add(opener: Opener) -> Opener:
-        SCHEMES[name] = Scheme(name, opener, usage, sentence)
+        SCHEMES[name] = Scheme(name, opener, usage, sentence, whole)
         return opener
 
     return add
@@ -154,7 +158,7 @@ def open_transport(uri: str, config: HardwareConfig | None = None) -> Transport:
     """Open the device `uri`, of configuration `config` if that is given; raises `DeviceError`."""
     scheme, colon, rest = uri.partition(":")
     if not colon or scheme not in SCHEMES:
-        known = ", ".join(s.usage for s in SCHEMES.values())
+        known = ", ".join(s.usage for s in sorted(SCHEMES.values(), key=lambda s: not s.whole))
         raise DeviceError(f"device {uri!r} does not exist; devices are {known}")
     transport = SCHEMES[scheme].opener(rest, config)
     found = transport.identify().config

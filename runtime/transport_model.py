@@ -80,7 +80,7 @@ class ModelTransport:
         self.reset()
 
 
-@register("model", "model:PRESET", "the functional model: bit for bit the machine, as fast as software can "
-                                   "be")
+@register("model", "model:PRESET", "the functional model: bit for bit the machine, as fast as software can be",
+          whole=True)
 def _open(rest: str, config: HardwareConfig | None) -> ModelTransport:
     return ModelTransport(configuration_of("model", rest, config), f"model:{rest}")

@@ -67,6 +67,6 @@ class RtlTransport:
         self.device.close()
 
 
-@register("rtl", "rtl:PRESET", "the Verilog under Verilator: every cycle of the machine")
+@register("rtl", "rtl:PRESET", "the Verilog under Verilator: every cycle of the machine", whole=True)
 def _open(rest: str, config: HardwareConfig | None) -> RtlTransport:
     return RtlTransport(configuration_of("rtl", rest, config), f"rtl:{rest}")

@@ -51,7 +51,7 @@ def _run(dispatchers: list[Dispatcher], awaited: Operation | Point) -> None:
     changed = [dispatcher.turn() for dispatcher in dispatchers]
     if any(changed):
         return
-    working = [dispatcher for dispatcher in dispatchers if dispatcher.order]
+    working = [dispatcher for dispatcher in dispatchers if dispatcher.order or dispatcher.refused]
     if not working:
         raise DeviceError(f"{_name(awaited)} was wanted, and nothing that is queued brings it about: queue what "
                           "signals it before waiting")

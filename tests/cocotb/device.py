@@ -20,7 +20,7 @@ from hw.memorymap import (
 )
 from sim.functional import FunctionalDevice
 from tests.cocotb.bench import OKAY, Bench
-from tests.program import WORDS, small_image
+from runtime.conformance.program import WORDS, small_image
 
 CONFIG = preset(os.environ["PRESET"])
 CHECKED = 40

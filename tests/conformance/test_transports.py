@@ -6,10 +6,10 @@ What a single device promises is in tests/runtime/test_device.py, which runs on 
 import pytest
 
 from hw.config import preset
+from runtime.conformance.program import WORDS, small_image
 from runtime.device import Device
 from runtime.lockstep import Lockstep, first_difference
 from runtime.transport import SCHEMES
-from tests.program import WORDS, small_image
 
 
 @pytest.mark.rtl

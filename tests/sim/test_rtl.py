@@ -9,7 +9,7 @@ from hw.config import preset
 from hw.memorymap import SPACE_TABLE, Space, lines, pitch, window_address
 from sim import rtl, verilator
 from sim.rtl import RtlDevice, RtlError
-from tests.program import small_image
+from runtime.conformance.program import small_image
 
 pytestmark = pytest.mark.rtl
 
@@ -25,7 +25,7 @@ def device():
 
 @pytest.fixture
 def program(device):
-    """The device with `tests.program` in it, at rest."""
+    """The device with `runtime.conformance.program` in it, at rest."""
     device.reset()
     image = small_image(TINY)
     for space in (Space.SCRATCH, Space.SCALARS, Space.MICROCODE):

@@ -1,12 +1,13 @@
-"""A small image without a model behind it, for tests of whatever carries commands to a device."""
+"""A small image without a model behind it, which exercises whatever carries commands to a device."""
 
 import numpy as np
 
 from hw.config import LINE_WORDS, HardwareConfig
-from hw.image import Entry, Image, KvLayout
+from hw.image import Entry, Image, KvLayout, KvPlane
 from hw.isa import FUNCTIONS, TABLE_ENTRIES, A, Alu, C, Instruction, Opcode, Reduce, encode
+from hw.memorymap import Space
 
-__all__ = ["PROGRAM", "WORDS", "small_image"]
+__all__ = ["PLANES", "PROGRAM", "WORDS", "small_image"]
 
 WORDS = 16
 """Words of every vector in the program: whole blocks of 32 elements with two tiles or more."""
@@ -29,8 +30,17 @@ PROGRAM = [
     Instruction(Opcode.ALU, {"fn": Alu.ADD, "rd": 9, "ra": 9, "imm": 3}),
     Instruction(Opcode.END),
     Instruction(Opcode.HALT),
+    # stuck: waits for a token that nobody gives.
+    Instruction(Opcode.VECTOR, {"inner": WORDS, "wait": 1, "a": A.X, "w": 1, "w_word": 0}),
+    Instruction(Opcode.HALT),
 ]
-_INFINITE, _COPY, _LOOP = 0, 2, 5
+_INFINITE, _COPY, _LOOP, _HALT, _STUCK = 0, 2, 5, 8, 9
+
+PLANES = (
+    KvPlane(int(Space.ARRAY), first=64, count=3, step=8, slot=4, tokens=4),
+    KvPlane(int(Space.SCRATCH), first=8 * WORDS, count=1, step=0, slot=16, tokens=1),
+)
+"""Rows and words that belong to the two slots of the KV cache: no program of this image touches them."""
 
 
 def small_image(config: HardwareConfig, seed: int = 1) -> Image:
@@ -44,10 +54,13 @@ def small_image(config: HardwareConfig, seed: int = 1) -> Image:
     return Image(
         config=config,
         entries={"infinite": Entry(_INFINITE, (), 1), "copy": Entry(_COPY, ("source", "target"), 1),
-                 "loop": Entry(_LOOP, ("turns",), 1)},
-        kv=KvLayout(slots=2, context=16), logits=(WORDS, WORDS * config.tiles - 1), argmax=7,
+                 "loop": Entry(_LOOP, ("turns",), 1), "halt": Entry(_HALT, tuple("abcdefgh"), 1),
+                 "stuck": Entry(_STUCK, (), 1)},
+        kv=KvLayout(slots=2, context=16, planes=PLANES), logits=(WORDS, WORDS * config.tiles - 1), argmax=7,
         array=array, scratch=scratch.view(np.uint32), scalars=scalars.view(np.uint32),
         microcode=encode(PROGRAM),
         tables=random.integers(0, 1 << 19, (TABLE_ENTRIES, 3), np.uint32),
-        functions=np.zeros((FUNCTIONS, 4), np.uint32))
+        functions=np.zeros((FUNCTIONS, 4), np.uint32),
+        operators=[(_INFINITE, _COPY, "infinite"), (_COPY, _LOOP, "copy"), (_LOOP, _STUCK, "loop"),
+                   (_STUCK, _STUCK + 2, "stuck")], model={"name": "small"}, report={"rows": 88})
 

@@ -1,0 +1,1 @@
+"""What every device promises, as tests that run on any transport: see docs/runtime.md, "Conformance"."""
