@@ -2,9 +2,10 @@
 
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -36,6 +37,7 @@ from runtime.cli import (
 from runtime.conversation import Conversation
 from runtime.device import Device
 from runtime.lockstep import Diverged, Lockstep
+from runtime.remote import RemoteConversation
 from runtime.roofline import share_of_bound
 from runtime.sampling import Sampling
 from runtime.session import Session, Step
@@ -106,7 +108,9 @@ def run(
 
 
 def chat(
-    image: ImageArgument,
+    image: Annotated[Path | None, typer.Argument(help="A compiled image (.wl); none with --server.")] = None,
+    server: Annotated[str | None, typer.Option(help="Talk with a server at this address instead.")] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="WORDLINE_API_KEY", help="The server's key.")] = None,
     prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="Ask this and end.")] = None,
     device: DeviceOption = "model:",
     system: SystemOption = None,
@@ -118,18 +122,37 @@ def chat(
     seed: SeedOption = None,
 ) -> None:
     """Talk with the model; an empty line or Ctrl-D ends, Ctrl-C stops a reply."""
-    program, chosen = load(image), Sampling(temperature, top_k, top_p, min_p, seed)
+    chosen = Sampling(temperature, top_k, top_p, min_p, seed)
+    if (image is None) == (server is None):
+        raise WordlineError("an image or --server ADDRESS was wanted; got " + ("both" if image else "neither"))
+    if image is None:
+        assert server is not None
+        remote = RemoteConversation(server, api_key, system)
+        _talk(prompt, lambda text: remote.ask(text, chosen, max_tokens), lambda: None)
+        return
+    program = load(image)
     with resident(device, program) as opened_device, Conversation(opened_device, program, system) as talk:
-        if prompt is not None:
-            _stream(talk.ask(prompt, chosen, max_tokens))
-            return
-        while text := _asked():
-            before = len(talk.session.steps)
-            try:
-                _stream(talk.ask(text, chosen, max_tokens))
-            except KeyboardInterrupt:
-                print()
-            errors.print(_sentence(program, talk.session.steps[before:]), style="dim")
+        told = 0
+
+        def tell() -> None:
+            nonlocal told
+            errors.print(_sentence(program, talk.session.steps[told:]), style="dim")
+            told = len(talk.session.steps)
+
+        _talk(prompt, lambda text: talk.ask(text, chosen, max_tokens), tell)
+
+
+def _talk(prompt: str | None, ask: Callable[[str], Iterator[str]], tell: Callable[[], None]) -> None:
+    """One turn, or turns until an empty line; `tell` comments on each."""
+    if prompt is not None:
+        _stream(ask(prompt))
+        return
+    while text := _asked():
+        try:
+            _stream(ask(text))
+        except KeyboardInterrupt:
+            print()
+        tell()
 
 
 def _asked() -> str:
