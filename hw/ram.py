@@ -36,12 +36,15 @@ module wordline_array #(
 
 `ifdef VERILATOR
     // The same write as below as one assignment: a simulator pays for each.
-    function [WIDTH-1:0] spread(input [WIDTH/8-1:0] strobes);
-        for (n = 0; n < WIDTH / 8; n = n + 1) spread[8*n +: 8] = {8{strobes[n]}};
-    endfunction
+    reg [WIDTH-1:0] mask;
     always @(posedge clk) begin
         if (read) q <= storage[address];
-        if (write) storage[address] <= (storage[address] & ~spread(strobe)) | (data & spread(strobe));
+        if (write) begin
+            /* verilator lint_off BLKSEQ */
+            for (n = 0; n < WIDTH / 8; n = n + 1) mask[8*n +: 8] = {8{strobe[n]}};
+            /* verilator lint_on BLKSEQ */
+            storage[address] <= (storage[address] & ~mask) | (data & mask);
+        end
     end
 `else
     always @(posedge clk) begin
@@ -97,12 +100,14 @@ module wordline_ram #(
             always @(posedge clk) if (write) storage[write_address] <= data;
         end else begin : parts
 `ifdef VERILATOR
-            function [WIDTH-1:0] spread(input [STROBES-1:0] strobes);
-                for (n = 0; n < STROBES; n = n + 1) spread[GRAIN*n +: GRAIN] = {GRAIN{strobes[n]}};
-            endfunction
+            reg [WIDTH-1:0] mask;
             always @(posedge clk)
-                if (write)
-                    storage[write_address] <= (storage[write_address] & ~spread(strobe)) | (data & spread(strobe));
+                if (write) begin
+                    /* verilator lint_off BLKSEQ */
+                    for (n = 0; n < STROBES; n = n + 1) mask[GRAIN*n +: GRAIN] = {GRAIN{strobe[n]}};
+                    /* verilator lint_on BLKSEQ */
+                    storage[write_address] <= (storage[write_address] & ~mask) | (data & mask);
+                end
 `else
             always @(posedge clk)
                 if (write)

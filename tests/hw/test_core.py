@@ -6,6 +6,8 @@ token, a fence or a chain is run a second time without it: then it must go wrong
 distance is long enough.
 """
 
+import re
+
 import numpy as np
 import pytest
 
@@ -243,6 +245,13 @@ def test_flag_for_words_that_are_not_finite(bench: CoreBench, model: FunctionalD
         bench.write(Space.SCRATCH, scratch)
         model.write(Space.SCRATCH, scratch)
         assert bench.run(0)[1] == model.run(0).nonfinite == flag
+
+
+def test_tiles_share_their_simulation(bench: CoreBench) -> None:
+    """One C++ function for all copies of the tile: when they differ, a simulation of 16 tiles is twice as slow."""
+    text = "".join(file.read_text() for file in (bench.path.parent / "cpp").glob("Vtop_tile__*.cpp"))
+    owners = re.findall(r"^void Vtop_tile___\w+?__DOT__tile_(\d+)__\d+\(Vtop_tile\* vlSelf\) {", text, re.MULTILINE)
+    assert owners and set(owners) == {"0"}
 
 
 def test_no_more_than_32_tiles() -> None:
