@@ -1,4 +1,8 @@
-"""The Verilog under Verilator as a device: ``rtl:`` and ``rtl:PRESET``."""
+"""The Verilog under Verilator as a device: ``rtl:`` and ``rtl:PRESET``.
+
+Everything but large transfers goes through the device's own AXI ports. ``rtl:tiny?port=all`` sends the weights that way
+too, ``?port=none`` only what must be, ``?port=N`` transfers of up to N words.
+"""
 
 import numpy as np
 
@@ -7,6 +11,7 @@ from hw.memorymap import Space
 from runtime.transport import (
     Command,
     Completion,
+    DeviceError,
     Identity,
     Snapshot,
     check_command,
@@ -17,7 +22,10 @@ from runtime.transport import (
 )
 from sim.rtl import RtlDevice
 
-__all__ = ["RtlTransport"]
+__all__ = ["PORT_WORDS", "RtlTransport"]
+
+PORT_WORDS = 1024
+"""Covers the best token, ids and small logits; on the largest presets, that is some thousand cycles of simulation."""
 
 
 class RtlTransport:
@@ -29,12 +37,14 @@ class RtlTransport:
         Up to 32 tiles. The simulation is built when the cache has none, which takes a minute or more.
     uri : str
         What the device was called.
+    port_words : int
+        Words of the largest transfer through the window port; larger ones go straight into the memories.
     """
 
-    def __init__(self, config: HardwareConfig, uri: str = "rtl:") -> None:
+    def __init__(self, config: HardwareConfig, uri: str = "rtl:", port_words: int = PORT_WORDS) -> None:
         self.config = config
         self.uri = uri
-        self.device = RtlDevice(config)
+        self.device = RtlDevice(config, port_words=port_words)
 
     def identify(self) -> Identity:
         return Identity(self.uri, self.config, f"Verilog of {self.config.name!r} under Verilator, "
@@ -69,4 +79,14 @@ class RtlTransport:
 
 @register("rtl", "rtl:PRESET", "the Verilog under Verilator: every cycle of the machine", whole=True)
 def _open(rest: str, config: HardwareConfig | None) -> RtlTransport:
-    return RtlTransport(configuration_of("rtl", rest, config), f"rtl:{rest}")
+    name, _, option = rest.partition("?")
+    return RtlTransport(configuration_of("rtl", name, config), f"rtl:{rest}", _port_words(rest, option))
+
+
+def _port_words(rest: str, option: str) -> int:
+    key, _, value = option.partition("=")
+    if not option:
+        return PORT_WORDS
+    if key != "port" or not (value in ("all", "none") or value.isdigit()):
+        raise DeviceError(f"options of rtl: are ?port=all, ?port=none and ?port=WORDS; got {'rtl:' + rest!r}")
+    return {"all": 1 << 62, "none": 0}[value] if value in ("all", "none") else int(value)

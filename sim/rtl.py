@@ -1,7 +1,8 @@
 """The Verilog of a whole device under Verilator, driven through its own AXI ports from a C++ harness.
 
-Commands, registers and small spaces go through the ports, as on a board. The large memories are read and
-written in place, which is why a model loads in a second: `RtlDevice` waits until the core is idle first.
+Commands and registers go through the ports, as on a board, and so do transfers up to a size that the user chooses.
+Larger ones reach the memories in place, which is why a model loads in a second: `RtlDevice` waits until the core is
+idle first.
 """
 
 import ctypes
@@ -127,13 +128,17 @@ class RtlDevice:
         Where to write a waveform (``.fst`` or ``.vcd``); tracing makes a build of its own, and is slow.
     progress : callable or None
         Called with (done, total) C++ files while building.
+    port_words : int
+        Words of the largest transfer that goes through the window port. Scalars, registers, tables and functions have
+        no other way.
 
     Raises `sim.verilator.ToolMissing` when the build needs a program that is not installed.
     """
 
     def __init__(self, config: HardwareConfig, *, trace: Path | None = None,
-                 progress: Callable[[int, int], None] | None = None) -> None:
+                 progress: Callable[[int, int], None] | None = None, port_words: int = 0) -> None:
         self.config = config
+        self.port_words = port_words
         kind: Trace = "" if trace is None else "vcd" if trace.suffix == ".vcd" else "fst"
         self._lib = library(config, trace=kind, progress=progress)
         self._handle = self._lib.wl_open()
@@ -247,6 +252,8 @@ class RtlDevice:
         count = shape[0] - first if count is None else count
         self._idle()
         out = np.empty((count, *shape[1:]), np.uint32)
+        if self._through_port(space, out):
+            return self._read_lines(space, first, out)
         match space:
             case Space.ARRAY | Space.SCRATCH | Space.ROW_BUFFER | Space.MICROCODE:
                 self._gather(self._in_place(space), first, out)
@@ -261,14 +268,15 @@ class RtlDevice:
                 out[:] = both.reshape(-1, self.config.tiles)[first % 2:first % 2 + count]
             case Space.OPERANDS:
                 self._read_operands(first, out)
-            case _:
-                out = self._read_lines(space, first, out)
         return out
 
     def write(self, space: Space, first: int, values: np.ndarray) -> None:
         """Entries of a space from `first` on, as `read` gives them."""
         self._idle()
         values = np.ascontiguousarray(values, np.uint32)
+        if self._through_port(space, values):
+            self._write_lines(space, first, values)
+            return
         match space:
             case Space.ARRAY | Space.SCRATCH | Space.ROW_BUFFER | Space.MICROCODE:
                 self._scatter(self._in_place(space), first, values)
@@ -278,8 +286,9 @@ class RtlDevice:
                     self._scatter(memory, (first + skip) // 2, np.ascontiguousarray(values[skip::2]))
             case Space.OPERANDS:
                 self._write_operands(first, values)
-            case _:
-                self._write_lines(space, first, values)
+
+    def _through_port(self, space: Space, words: np.ndarray) -> bool:
+        return words.size <= self.port_words or space in (Space.SCALARS, Space.REGISTERS, Space.TABLES, Space.FUNCTIONS)
 
     def _in_place(self, space: Space) -> _Memory:
         return {Space.ARRAY: self._array, Space.SCRATCH: self._scratch, Space.ROW_BUFFER: self._row_buffer,
@@ -318,15 +327,32 @@ class RtlDevice:
             self._answered(self._lib.wl_window_write(self._handle, start, len(part), part), "write of window", start)
 
     def _read_lines(self, space: Space, first: int, out: np.ndarray) -> np.ndarray:
-        if not len(out):
-            return out
-        words = np.empty(len(out) * pitch(space), np.uint32)
-        self.read_window(window_address(space, self.config, first), words)
-        return np.ascontiguousarray(words.reshape(len(out), -1)[:, :line_words(space)[0]]).reshape(out.shape)
+        """Entries through the window port. An operand block is two lines, all others one."""
+        sizes, tiles = line_words(space), self._tiles(space)
+        entry = 1 + (space == Space.OPERANDS)
+        words = np.empty((len(out), entry, pitch(space)), np.uint32)
+        by_tile = out.reshape(len(out), -1, tiles)
+        for tile in range(tiles if len(out) else 0):
+            self.read_window(window_address(space, self.config, first * entry, tile=tile), words.reshape(-1))
+            by_tile[:, :, tile] = np.concatenate([words[:, n, :sizes[n]] for n in range(entry)], axis=1)
+        return out
 
     def _write_lines(self, space: Space, first: int, values: np.ndarray) -> None:
-        for n, entry in enumerate(values.reshape(len(values), -1)):
-            self.write_window(window_address(space, self.config, first + n), entry)
+        """The other way round. A burst is one line, since what is between two lines cannot be written."""
+        sizes, tiles = line_words(space), self._tiles(space)
+        entry = 1 + (space == Space.OPERANDS)
+        by_tile = values.reshape(len(values), -1, tiles)
+        for tile in range(tiles):
+            if sizes[0] == pitch(space) and len(values):  # nothing between them
+                address = window_address(space, self.config, first, tile=tile)
+                self.write_window(address, by_tile[:, :, tile].reshape(-1))
+                continue
+            for n in range(len(values)):
+                for k, part in enumerate(np.split(by_tile[n, :, tile], [sizes[0]])[:entry]):
+                    self.write_window(window_address(space, self.config, (first + n) * entry + k, tile=tile), part)
+
+    def _tiles(self, space: Space) -> int:
+        return self.config.tiles if SPACE_TABLE[space].per_tile else 1
 
     def _idle(self) -> None:
         """Let the device work until no command runs and none can start."""

@@ -18,9 +18,9 @@ from hw.memorymap import (
     pitch,
     window_address,
 )
+from runtime.conformance.program import WORDS, small_image
 from sim.functional import FunctionalDevice
 from tests.cocotb.bench import OKAY, Bench
-from runtime.conformance.program import WORDS, small_image
 
 CONFIG = preset(os.environ["PRESET"])
 CHECKED = 40

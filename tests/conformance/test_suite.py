@@ -43,3 +43,9 @@ def test_faults_in_front_of_a_device_are_no_difference_until_they_come():
 def test_the_verilog_passes():
     found = run("rtl:tiny", "-k", SOME)
     assert found["passed"] > 100 and "skipped" not in found
+
+
+@pytest.mark.rtl
+def test_the_verilog_passes_through_its_ports_alone():
+    found = run("rtl:tiny?port=all", "-k", "test_memory or forked or damaged")
+    assert found["passed"] > 80 and "skipped" not in found
