@@ -1,21 +1,30 @@
-"""Builds a component for cocotb with Verilator, once for equal Verilog, and runs the tests of a module on
-it.
+"""Builds a component for cocotb with Verilator or Icarus Verilog, once for equal Verilog, and runs the tests of a
+module on it.
 """
 
+import functools
 import hashlib
 import os
+import shutil
+import subprocess
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 from unittest import mock
 
+import cocotb
 from cocotb_tools.check_results import get_results
-from cocotb_tools.runner import Verilator
+from cocotb_tools.runner import Icarus, Verilator
 
 from hw.paths import cache_directory
 from sim.verilator import FLAGS, emit_verilog, environment, require, verilator_version
 
-__all__ = ["run"]
+__all__ = ["ICARUS", "run"]
 
 TOP = "wordline"
+
+ICARUS = shutil.which("iverilog") is not None
+"""Whether Icarus Verilog is installed."""
 
 
 class _Runner(Verilator):
@@ -28,37 +37,77 @@ class _Runner(Verilator):
         return [[argument for argument in compile_ if argument != "--public-flat-rw"], make]
 
 
+def _share_runtime(folder: Path, shelf: Path) -> None:
+    """Lend the build in `folder` the objects of Verilator's own library from `shelf`, or put its own there.
+
+    They are the same for every design, and compiling them takes longer than compiling a small one.
+    """
+    if shelf.exists():
+        for name in shelf.iterdir():
+            shutil.copy(name, folder)  # new files, so that make finds them up to date
+    elif (folder / TOP).exists():
+        with tempfile.TemporaryDirectory(dir=shelf.parent) as place:
+            objects = Path(place) / "objects"
+            objects.mkdir()
+            for name in folder.glob("veril*.o"):
+                shutil.copy(name, objects)
+            with suppress(OSError):  # somebody else was first
+                objects.rename(shelf)
+
+
+@functools.cache
+def _icarus_version() -> str:
+    return subprocess.run(["iverilog", "-V"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
 def run(component, module: str, *, verilog: dict[str, str] | None = None, settings: str = "",
-        seed: int | None = None, **environment_: str) -> int:
+        seed: int | None = None, simulator: str = "verilator", **environment_: str) -> int:
     """Run all cocotb tests in the Python module `module` on an Amaranth component; the number of tests.
 
     Further Verilog files come in `verilog`, Verilator's settings for them in `settings`; what remains is
-    set in the environment of the tests. Fails the calling test with cocotb's report if one of them fails.
+    set in the environment of the tests. `simulator` is ``verilator`` or ``icarus``. Fails the calling test with
+    cocotb's report if one of them fails.
     """
-    require("g++", "make", "perl")
+    verilated = simulator == "verilator"
+    require("g++", "make", "perl") if verilated else require("iverilog")
     sources = {"top.v": emit_verilog(component, TOP), **(verilog or {})}
-    # Only the pins are visible to cocotb: what it can see, Verilator cannot optimise.
-    pins = "".join(f'public_flat_rw -module "{TOP}" -var "{pin}"\n' for pin in component.signature.members)
-    sources["pins.vlt"] = "`verilator_config\n" + pins + settings
-    key = hashlib.sha256(repr((sorted(sources.items()), verilator_version())).encode()).hexdigest()[:16]
+    if verilated:
+        # Only the pins are visible to cocotb: what it can see, Verilator cannot optimise.
+        names = ["__".join(map(str, path)) for path, _, _ in component.signature.flatten(component)]
+        pins = "".join(f'public_flat_rw -module "{TOP}" -var "{pin}"\n' for pin in ["clk", "rst", *names])
+        sources["pins.vlt"] = "`verilator_config\n" + pins + settings
+    version = verilator_version() if verilated else _icarus_version()
+    key = hashlib.sha256(repr((sorted(sources.items()), version)).encode()).hexdigest()[:16]
     folder = cache_directory() / "cocotb" / key
     folder.mkdir(parents=True, exist_ok=True)
     with mock.patch.dict(os.environ, environment()):
-        runner = _Runner()
-        if not (folder / TOP).exists():
+        runner = _Runner() if verilated else Icarus()
+        # Both simulators leave a program: its name is cocotb's choice.
+        program = folder / (TOP if verilated else "sim.vvp")
+        if not program.exists():
             for name, text in sources.items():
                 (folder / name).write_text(text)
+            options = [*FLAGS, "-CFLAGS", "-O0"]
+            same = hashlib.sha256(repr((version, cocotb.__version__, options)).encode()).hexdigest()[:16]
+            shelf = folder.parent / f"runtime-{same}"
+            if verilated:
+                _share_runtime(folder, shelf)
             runner.build(
                 sources=[folder / name for name in sources], hdl_toplevel=TOP, build_dir=folder, always=True,
                 timescale=("1ns", "1ps"), log_file=folder / "build.log",
-                build_args=[*FLAGS, "-CFLAGS", "-O0"])
-        report = folder / f"{module}.log"
+                build_args=options if verilated else [])
+            if verilated and not shelf.exists():
+                _share_runtime(folder, shelf)
+        else:
+            runner.build_dir = folder
+        report, results = folder / f"{module}.log", folder / f"{module}.xml"
+        results.unlink(missing_ok=True)  # a simulator that dies leaves none
         # Inside pytest, cocotb leaves the process when a test fails; its log says which and why.
         with suppress(SystemExit):
             runner.test(
                 test_module=module, hdl_toplevel=TOP, hdl_toplevel_lang="verilog", build_dir=folder,
-                test_dir=folder, results_xml=str(folder / f"{module}.xml"), seed=seed, extra_env=environment_,
+                test_dir=folder, results_xml=str(results), seed=seed, extra_env=environment_,
                 log_file=report)
-    count, failed = get_results(folder / f"{module}.xml")
+    count, failed = get_results(results) if results.exists() else (1, 1)
     assert count and not failed, f"{failed} of {count} tests failed:\n{report.read_text()[-6000:]}"
     return count

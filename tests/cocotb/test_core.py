@@ -1,0 +1,26 @@
+"""Runs the cocotb tests of the core, on two small devices and two simulators."""
+
+import json
+
+import pytest
+
+from hw.config import HardwareConfig
+from hw.core import Core
+from hw.emit import SETTINGS, tile_sources
+from tests.cocotb.runner import run
+from tests.cocotb.test_units import SIMULATORS
+
+pytestmark = pytest.mark.rtl
+
+SMALL = HardwareConfig("small", tiles=2, rows=64, scratch=128, operands=16, row_buffer=8, microcode=32,
+                       activation_bits=8, formats=("q8",), queue=2)
+DEVICES = [SMALL, SMALL.replace(name="four", tiles=4, formats=("q8", "q4"), queue=3),
+           SMALL.replace(name="all", tiles=4, formats=("q8", "q4", "f4"), activation_bits=9, queue=4)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("simulator", SIMULATORS)
+@pytest.mark.parametrize("config", DEVICES, ids=lambda config: config.name)
+def test_core(config: HardwareConfig, simulator: str) -> None:
+    assert run(Core(config), "tests.cocotb.core", verilog=tile_sources(config), settings=SETTINGS, simulator=simulator,
+               CONFIG=json.dumps(config.to_json())) == 4

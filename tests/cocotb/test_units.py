@@ -1,0 +1,82 @@
+"""Runs the cocotb tests of every unit, under Verilator and under Icarus Verilog."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from amaranth import DomainRenamer
+
+from hw.config import HardwareConfig
+from hw.dot import DotUnit
+from hw.engine import Front
+from hw.fp32 import Adder, Multiplier
+from hw.operands import Operands
+from hw.quantizer import Quantizer
+from hw.ram import VERILOG
+from hw.reducer import Reducer
+from hw.scalars import Scalars
+from hw.sequencer import Sequencer
+from hw.special import SpecialUnit
+from hw.timing import latencies
+from tests.cocotb.layouts import front_layout
+from tests.cocotb.runner import ICARUS, run
+
+pytestmark = pytest.mark.rtl
+
+
+MEMORIES = {"ram.v": VERILOG}
+
+
+def config(bits: int = 9) -> HardwareConfig:
+    """A device with room for a few blocks and a program."""
+    return HardwareConfig("bench", tiles=4, rows=300, operands=12, microcode=64, activation_bits=bits)
+
+
+def front(sizes: dict[str, int]) -> Front:
+    return Front(front_layout(bool(sizes["chain_gap"])), **sizes)
+
+
+_GAPS = latencies(config())
+MATRIX_FRONT = {"depth": 2, "fence_gap": _GAPS.matrix_done, "done_gap": _GAPS.matrix_done, "chain_gap": 0,
+                "scalar_gap": 0}
+VECTOR_FRONT = {"depth": 4, "fence_gap": _GAPS.vector_write, "done_gap": _GAPS.vector_done,
+                "chain_gap": _GAPS.vector_write, "scalar_gap": _GAPS.scalar_write}
+SHORT_FRONT = {"depth": 3, "fence_gap": 4, "done_gap": 5, "chain_gap": 9, "scalar_gap": 8}
+"""No power of two where there was one, and the other way round."""
+
+UNITS: dict[str, tuple[Callable[[], Any], str, dict[str, object]]] = {
+    "adder":               (Adder, "floats", {"UNIT": "Adder", "COUNT": 400}),
+    "multiplier":          (Multiplier, "floats", {"UNIT": "Multiplier", "COUNT": 400}),
+    "special":             (SpecialUnit, "special", {"COUNT": 800}),
+    "quantizer, 4 tiles":  (lambda: Quantizer(tiles=4, bits=9), "quantizer", {"TILES": 4, "BITS": 9, "COUNT": 60}),
+    "quantizer, 16 tiles": (lambda: Quantizer(tiles=16, bits=8), "quantizer", {"TILES": 16, "BITS": 8, "COUNT": 80}),
+    "reducer, 4 tiles":    (lambda: Reducer(tiles=4), "reducer", {"TILES": 4, "COUNT": 400}),
+    "reducer, 16 tiles":   (lambda: Reducer(tiles=16), "reducer", {"TILES": 16, "COUNT": 250}),
+    "dot, packed":         (lambda: DotUnit(packed=True), "dot", {"COUNT": 60}),
+    "dot, split":          (lambda: DotUnit(packed=False), "dot", {"COUNT": 60}),
+    "matrix front":        (lambda: front(MATRIX_FRONT), "front", {"SIZES": MATRIX_FRONT, "COUNT": 80}),
+    "vector front":        (lambda: front(VECTOR_FRONT), "front", {"SIZES": VECTOR_FRONT, "COUNT": 80}),
+    "short front":         (lambda: front(SHORT_FRONT), "front", {"SIZES": SHORT_FRONT, "COUNT": 80}),
+    "operands, 9 bits":    (lambda: Operands(config(9)), "operands", {"BITS": 9, "BLOCKS": 12, "COUNT": 300}),
+    "operands, 8 bits":    (lambda: Operands(config(8)), "operands", {"BITS": 8, "BLOCKS": 12, "COUNT": 300}),
+    # The lanes' clock stands still in a sleeping device; here it runs.
+    "scalars":             (lambda: DomainRenamer({"lane": "sync"})(Scalars()), "scalars", {"COUNT": 400}),
+    "sequencer":           (lambda: Sequencer(config()), "sequencer", {"CONFIG": config().to_json()}),
+}
+"""Units: what makes one, the module of its tests, and their environment."""
+
+
+SIMULATORS = [
+    "verilator",
+    pytest.param("icarus", marks=pytest.mark.skipif(
+        not ICARUS, reason="Icarus Verilog is not installed (Debian: apt install iverilog)")),
+]
+
+
+@pytest.mark.parametrize("simulator", SIMULATORS)
+@pytest.mark.parametrize("name", UNITS)
+def test_unit(name: str, simulator: str) -> None:
+    make, module, facts = UNITS[name]
+    environment = {key: value if isinstance(value, str) else json.dumps(value) for key, value in facts.items()}
+    assert run(make(), f"tests.cocotb.{module}", verilog=MEMORIES, simulator=simulator, **environment) >= 2
