@@ -22,8 +22,8 @@ demo: $(VENV)/.run  ## real model: fetch, compile, chat, and the same chat on th
 test: $(VENV)/.test  ## the whole test suite
 	$(BIN)/python -m pytest
 
-sim: $(VENV)/.test  ## the cocotb tests of the host port and the sequencer under Verilator
-	$(BIN)/python -m pytest tests/cocotb
+sim: $(VENV)/.test  ## the cocotb tests of every unit, the core and the host port, under Verilator and Icarus
+	$(BIN)/python -m pytest tests/cocotb -m 'long or not long'
 
 verilog: $(VENV)/.run  ## readable Verilog of a device (PRESET=tiny) into build/
 	$(BIN)/wordline verilog --config $(PRESET) --output $(BUILD)/$(PRESET)

@@ -67,15 +67,20 @@ UNITS: dict[str, tuple[Callable[[], Any], str, dict[str, object]]] = {
 """Units: what makes one, the module of its tests, and their environment."""
 
 
+ARITHMETIC = {"floats", "special", "quantizer", "reducer", "dot"}
+"""Modules that ``make test`` leaves to ``make sim``: `tests.hw` tries these units with a thousand times the vectors."""
+
 SIMULATORS = [
     "verilator",
-    pytest.param("icarus", marks=pytest.mark.skipif(
-        not ICARUS, reason="Icarus Verilog is not installed (Debian: apt install iverilog)")),
+    pytest.param("icarus", marks=[pytest.mark.long, pytest.mark.skipif(
+        not ICARUS, reason="Icarus Verilog is not installed (Debian: apt install iverilog)")]),
 ]
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.long if module in ARITHMETIC else ())
+    for name, (_, module, _) in UNITS.items()])
 def test_unit(name: str, simulator: str) -> None:
     make, module, facts = UNITS[name]
     environment = {key: value if isinstance(value, str) else json.dumps(value) for key, value in facts.items()}
