@@ -60,6 +60,8 @@ class Core(wiring.Component):
     -------
     start, entry, arguments, busy, done, cycles, nonfinite
         Commands; see the module.
+    position, engines : Out
+        Microcode address of the sequencer and state of both engines, for the host to look at.
     host_space, host_tile, host_address, host_read, host_q, host_write, host_data, host_strobe
         Host access; see the module.
     """
@@ -71,6 +73,7 @@ class Core(wiring.Component):
         super().__init__({
             "start": In(1), "entry": In(16), "arguments": In(data.ArrayLayout(32, ARGUMENTS)),
             "busy": Out(1), "done": Out(1), "cycles": Out(32), "nonfinite": Out(1),
+            "position": Out(16), "engines": Out(32),
             "host_space": In(4), "host_tile": In(5), "host_address": In(24),
             "host_read": In(1), "host_q": Out(LINE_BITS),
             "host_write": In(1), "host_data": In(LINE_BITS), "host_strobe": In(4 * LINE_WORDS),
@@ -91,11 +94,11 @@ class Core(wiring.Component):
         quantizer = Quantizer(tiles=config.tiles, bits=config.activation_bits,
                               address_width=len(operands.address))
         reducer = Reducer(tiles=config.tiles)
-        m.submodules.quantizer = DomainRenamer("lane")(quantizer)
-        m.submodules.reducer = DomainRenamer("lane")(reducer)
+        m.submodules.quantizer = DomainRenamer("quantize")(quantizer)
+        m.submodules.reducer = DomainRenamer("reduce")(reducer)
 
         host, late_host = self._host_request(m)
-        self._lane_clock(m, vector.step, host, late_host)
+        self._sleeping_clocks(m, vector.step, host, late_host)
         tiles = self._tiles(m, word, operands, scalars, host)
         self._command(m, sequencer, matrix, vector, quantizer)
         self._matrix_stages(m, word, matrix.step, operands, host)
@@ -122,6 +125,7 @@ class Core(wiring.Component):
             sequencer.vector_room.eq(vector.room),
             matrix.token_i.eq(vector.token_o), vector.token_i.eq(matrix.token_o),
             matrix.clear.eq(start), vector.clear.eq(start),
+            self.position.eq(sequencer.position), self.engines.eq(Cat(matrix.state, vector.state)),
         ]
         with m.If(start):
             # The counter is right from the next cycle on, which is the second after that of `start`.
@@ -284,28 +288,32 @@ class Core(wiring.Component):
             m.d.comb += apply[name].eq(read.data[offset:offset + width])
             offset += width
 
-    def _lane_clock(self, m, step, host, later):
-        """Domain ``lane``: the clock of all that follows a vector step, until its last result is written."""
-        m.domains.lane = lane = ClockDomain(local=True)
+    def _sleeping_clocks(self, m, step, host, later):
+        """Domains ``lane``, ``quantize`` and ``reduce``: clocks of what follows a vector step, while it takes."""
         distances = latencies(self.config)
+        accessed = self._first.read | self._first.write | host.read | host.write
+        accessed |= Cat(fact.read for fact in later).any()
+        self._sleeping(m, "lane", distances.vector_write, step.valid, accessed)
+        self._sleeping(m, "quantize", distances.vector_done, step.quantize)
+        self._sleeping(m, "reduce", distances.scalar_write, step.reduces)
+
+    def _sleeping(self, m, name, distance, begun, accessed=0):
+        """Domain `name`, awake while `accessed`, and from `begun` until everything is written after a distance."""
+        m.domains += (domain := ClockDomain(name, local=True))
+        # One cycle more than it takes, in which what was written is forgotten.
+        left = Signal(range(distance + 2), name=f"{name}_left")
+        with m.If(begun):
+            m.d.sync += left.eq(distance + 1)
+        with m.Elif(left != 0):
+            m.d.sync += left.eq(left - 1)
         # An edge more after a reset: it takes the reset away, which would swallow the first step.
-        awake = step.valid | ResetSignal() | lane.rst | self._first.read | self._first.write | host.read | host.write
-        for name, gap, again in (("results", distances.vector_done, step.valid),
-                                 ("scalars", distances.scalar_write, step.valid & step.reduces)):
-            # One cycle more than it takes, in which what was written is forgotten.
-            left = Signal(range(gap + 2), name=f"{name}_left")
-            with m.If(again):
-                m.d.sync += left.eq(gap + 1)
-            with m.Elif(left != 0):
-                m.d.sync += left.eq(left - 1)
-            awake |= left != 0
-        for fact in later:
-            awake |= fact.read
-        m.submodules.gate = Instance("wordline_gate", i_clk=ClockSignal(), i_enable=awake, o_gated=lane.clk)
-        # With a reset of its own clock, nothing behind the lane's registers depends on the other clock.
-        m.domains.lane_reset = reset = ClockDomain(local=True, reset_less=True)
-        m.d.comb += reset.clk.eq(lane.clk)
-        m.d.lane_reset += lane.rst.eq(ResetSignal())
+        awake = begun | (left != 0) | accessed | ResetSignal() | domain.rst
+        m.submodules[f"{name}_gate"] = Instance("wordline_gate", i_clk=ClockSignal(), i_enable=awake,
+                                                o_gated=domain.clk)
+        # With a reset of its own clock, nothing behind the registers depends on the other clock.
+        m.domains += (reset := ClockDomain(f"{name}_reset", local=True, reset_less=True))
+        m.d.comb += reset.clk.eq(domain.clk)
+        m.d[reset.name] += domain.rst.eq(ResetSignal())
 
     # Tiles --------------------------------------------------------------------------------------------------------
 

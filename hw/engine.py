@@ -1,6 +1,6 @@
 """The front of an engine: its queue, its tokens, and the conditions under which an instruction may start."""
 
-from amaranth import Cat, Module, Mux, Signal
+from amaranth import C, Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -52,6 +52,8 @@ class Front(wiring.Component):
         Forget everything.
     quiet : Out(1)
         Nothing waits, nothing runs, and all results are written.
+    state : Out(16)
+        What the host sees of it: `ENGINE_FIELDS` of `hw.memorymap`.
     """
 
     def __init__(self, layout: data.StructLayout, *, depth: int, fence_gap: int, done_gap: int, chain_gap: int = 0,
@@ -64,7 +66,7 @@ class Front(wiring.Component):
             "head": Out(layout), "start": Out(1),
             "active": In(1), "last": In(1), "emits": In(1), "signals": In(1),
             "token_i": In(1), "token_o": Out(1),
-            "clear": In(1), "quiet": Out(1),
+            "clear": In(1), "quiet": Out(1), "state": Out(16),
         })
 
     def elaborate(self, platform):
@@ -119,6 +121,9 @@ class Front(wiring.Component):
         line = Signal(self.done_gap - 2)
         m.d.sync += line.eq(Cat(self.last & self.signals, line)[:len(line)])
         m.d.comb += self.token_o.eq(line[-1])
+
+        # Registered, so that looking is no part of any path of the engine.
+        m.d.sync += self.state.eq(Cat(count, C(0, 7 - len(count)), self.active, tokens))
 
         m.d.sync += self.quiet.eq((count == 0) & ~self.push & ~self.active & settled)
         with m.If(self.clear):

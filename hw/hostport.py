@@ -108,6 +108,8 @@ class Registers(wiring.Component):
         A command runs; commands wait.
     completed, nonfinite : In(1)
         Strobes: a completion was queued; its command met a word that was not finite.
+    position, engines : In
+        Contents of the registers of these names.
     page : Out
         The WINDOW register.
     reset : Out(1)
@@ -123,6 +125,7 @@ class Registers(wiring.Component):
             "commands": Out(stream.Signature(COMMAND)), "room": In(range(config.commands + 1)),
             "completions": In(stream.Signature(COMPLETION)), "waiting": In(range(config.commands + 1)),
             "busy": In(1), "pending": In(1), "completed": In(1), "nonfinite": In(1),
+            "position": In(16), "engines": In(32),
             "page": Out(AXI_BITS - (PAGE_BYTES - 1).bit_length()), "reset": Out(1), "irq": Out(1),
         })
 
@@ -167,6 +170,8 @@ class Registers(wiring.Component):
             Register.COMPLETION_STATUS: _bits({CompletionStatus.VALID: self.completions.valid,
                                                CompletionStatus.NONFINITE: done.nonfinite}),
             Register.COMPLETION_CYCLES: done.cycles,
+            Register.POSITION: self.position,
+            Register.ENGINES: self.engines,
             **{Register.ARGUMENT + 4 * n: command.arguments[n] for n in range(ARGUMENTS)},
         }
         m.d.comb += [self.ar.ready.eq(self.r.ready), self.r.valid.eq(self.ar.valid)]
@@ -299,8 +304,12 @@ class HostPort(wiring.Component):
     -------
     control_*, window_* : flat AXI4-Lite and AXI4 ports
     irq : Out(1)
-    start, entry, argument_0 …, core_busy, core_done, core_cycles, core_nonfinite, core_reset : as in
-    `Dispatcher` host_* : docs/machine.md, "Host access"
+    start, entry, arguments, core_busy, core_done, core_cycles, core_nonfinite, core_reset
+        As in `Dispatcher`.
+    core_position, core_engines : In
+        For the registers POSITION and ENGINES.
+    host_*
+        docs/machine.md, "Host access".
     """
 
     def __init__(self, config, *, read_latency):
@@ -310,7 +319,7 @@ class HostPort(wiring.Component):
             **axi.members(CONTROL_PORT, "control"), **axi.members(WINDOW_PORT, "window"), "irq": Out(1),
             "start": Out(1), "entry": Out(16), "arguments": Out(data.ArrayLayout(32, ARGUMENTS)),
             "core_busy": In(1), "core_done": In(1), "core_cycles": In(32), "core_nonfinite": In(1),
-            "core_reset": Out(1),
+            "core_reset": Out(1), "core_position": In(16), "core_engines": In(32),
             "host_space": Out(4), "host_tile": Out(5), "host_address": Out(24), "host_read": Out(1),
             "host_q": In(320), "host_write": Out(1), "host_data": Out(320), "host_strobe": Out(40),
         })
@@ -337,6 +346,7 @@ class HostPort(wiring.Component):
             registers.busy.eq(dispatcher.busy), registers.pending.eq(commands.count != 0),
             registers.completed.eq(completed),
             registers.nonfinite.eq(completed & dispatcher.completions.payload.nonfinite),
+            registers.position.eq(self.core_position), registers.engines.eq(self.core_engines),
             commands.clear.eq(registers.reset), completions.clear.eq(registers.reset),
             dispatcher.reset.eq(registers.reset), self.irq.eq(registers.irq),
             window.page.eq(registers.page), window.grant.eq(dispatcher.window_grant),

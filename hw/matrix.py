@@ -26,7 +26,7 @@ class Matrix(wiring.Component):
 
     Members
     -------
-    push, payload, room, token_i, token_o, clear, quiet
+    push, payload, room, token_i, token_o, clear, quiet, state
         See `hw.engine.Front`.
     step : Out
         Opcode as `multiply`, `fetch`, `store_row`, `store_column`; addresses `row`, `block`, `acc`; `format`, `init`
@@ -39,7 +39,7 @@ class Matrix(wiring.Component):
         shape = {name: field.shape for name, field in layout}
         super().__init__({
             "push": In(1), "payload": In(layout), "room": Out(1),
-            "token_i": In(1), "token_o": Out(1), "clear": In(1), "quiet": Out(1),
+            "token_i": In(1), "token_o": Out(1), "clear": In(1), "quiet": Out(1), "state": Out(16),
             "step": Out(data.StructLayout({
                 "valid": 1, "multiply": 1, "fetch": 1, "store_row": 1, "store_column": 1,
                 **{name: shape[name] for name in ("row", "block", "acc", "format", "init", "all", "tile", "column")},
@@ -145,7 +145,7 @@ class Matrix(wiring.Component):
         m.d.comb += [
             front.push.eq(self.push), front.payload.eq(self.payload), self.room.eq(front.room),
             front.token_i.eq(self.token_i), self.token_o.eq(front.token_o),
-            front.clear.eq(self.clear), self.quiet.eq(front.quiet),
+            front.clear.eq(self.clear), self.quiet.eq(front.quiet), self.state.eq(front.state),
             front.active.eq(active), front.last.eq(last), front.signals.eq(now.signal),
         ]
         return m

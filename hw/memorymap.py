@@ -21,7 +21,7 @@ from hw.errors import WordlineError
 from hw.isa import FUNCTIONS, TABLE_ENTRIES
 
 __all__ = [
-    "ARGUMENTS", "AXI_BITS", "CONTROL_BITS", "CompletionStatus", "Control", "FIELDS", "ID", "Irq",
+    "ARGUMENTS", "AXI_BITS", "CONTROL_BITS", "CompletionStatus", "Control", "ENGINE_FIELDS", "FIELDS", "ID", "Irq",
     "MemoryMapError", "OPERAND_WORDS", "PAGE_BYTES", "REGISTER_TABLE", "Register",
     "RegisterInfo", "SPACE_TABLE", "Space", "SpaceInfo", "Status", "VERSION", "WINDOW_BITS", "line_words",
     "lines", "pitch", "window_address",
@@ -143,10 +143,14 @@ def window_address(space: Space, config: HardwareConfig, line: int, word: int = 
     return address
 
 
+ENGINE_FIELDS = (("waiting", 7), ("active", 1), ("tokens", 8))
+"""(name, width) of what ENGINES says of the matrix engine in its low half and of the vector engine in its high half:
+instructions in the engine's queue, whether it is at a step, tokens that it may take."""
+
 ID = 0x4E494C57
 """Content of the ID register: "WLIN" in memory order."""
 
-VERSION = 1
+VERSION = 2
 """Content of the VERSION register; counts changes of this file that a host can notice."""
 
 
@@ -170,6 +174,8 @@ class Register(IntEnum):
     COMPLETION_STATUS = 0x38
     COMPLETION_CYCLES = 0x3C
     COMPLETION_POP = 0x40
+    POSITION = 0x44
+    ENGINES = 0x48
     ARGUMENT = 0x60
     """Argument 0; the others follow at 4-byte steps, `ARGUMENTS` of them."""
 
@@ -242,6 +248,8 @@ REGISTER_TABLE: dict[Register, RegisterInfo] = {
         RegisterInfo(Register.COMPLETION_STATUS, "r", "oldest completion: flags (`CompletionStatus`)"),
         RegisterInfo(Register.COMPLETION_CYCLES, "r", "oldest completion: cycles from start to end"),
         RegisterInfo(Register.COMPLETION_POP, "w", "any value drops the oldest completion"),
+        RegisterInfo(Register.POSITION, "r", "microcode address that the sequencer is at, to look at when it hangs"),
+        RegisterInfo(Register.ENGINES, "r", "both engines' queues and tokens (`ENGINE_FIELDS`), likewise"),
         RegisterInfo(Register.ARGUMENT, "rw", "command being written: argument n at offset + 4 n"),
     )
 }

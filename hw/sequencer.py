@@ -72,6 +72,7 @@ class Sequencer(wiring.Component):
             "line": In(32 * LINE_WORDS), "line_strobe": In(LINE_WORDS), "line_address": In(24),
             "microcode_write": In(1), "microcode_read": In(1), "microcode_q": Out(32 * LINE_WORDS),
             "register_write": In(1), "register_q": Out(32),
+            "position": Out(16),
         })
 
     def elaborate(self, platform):
@@ -153,6 +154,7 @@ class Sequencer(wiring.Component):
             m.d.sync += [self.vector[n].eq(v) for n, v in vector.items()]
 
         m.d.comb += self.busy.eq(~idle)
+        m.d.sync += self.position.eq(pc)
         with m.Switch(state):
             with m.Case(State.IDLE):
                 m.d.sync += [pc.eq(self.entry), loading.eq(1)]

@@ -76,7 +76,8 @@ class Top(wiring.Component):
             self.irq.eq(host.irq),
             core.start.eq(host.start), core.entry.eq(host.entry), core.arguments.eq(host.arguments),
             host.core_busy.eq(core.busy), host.core_done.eq(core.done), host.core_cycles.eq(core.cycles),
-            host.core_nonfinite.eq(core.nonfinite), host.host_q.eq(core.host_q),
+            host.core_nonfinite.eq(core.nonfinite), host.core_position.eq(core.position),
+            host.core_engines.eq(core.engines), host.host_q.eq(core.host_q),
             *(getattr(core, f"host_{name}").eq(getattr(host, f"host_{name}")) for name in HOST_ACCESS),
         ]
         return m

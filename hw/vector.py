@@ -31,7 +31,7 @@ class Vector(wiring.Component):
 
     Members
     -------
-    push, payload, room, token_i, token_o, clear, quiet
+    push, payload, room, token_i, token_o, clear, quiet, state
         See `hw.engine.Front`.
     step : Out
         The instruction's fields; addresses of this step; `element` of lane 0 and `word` mod 8; `index` of the word;
@@ -44,7 +44,7 @@ class Vector(wiring.Component):
         shape = {name: field.shape for name, field in layout}
         super().__init__({
             "push": In(1), "payload": In(layout), "room": Out(1),
-            "token_i": In(1), "token_o": Out(1), "clear": In(1), "quiet": Out(1),
+            "token_i": In(1), "token_o": Out(1), "clear": In(1), "quiet": Out(1), "state": Out(16),
             "step": Out(data.StructLayout({
                 "valid": 1, **{name: shape[name] for name in SHARED + ADDRESSES},
                 "element": 5, "word": 3, "index": 32, "live": 6, "write": 1, "quantize": 1, "block_first": 1,
@@ -139,7 +139,7 @@ class Vector(wiring.Component):
         m.d.comb += [
             front.push.eq(self.push), front.payload.eq(self.payload), self.room.eq(front.room),
             front.token_i.eq(self.token_i), self.token_o.eq(front.token_o),
-            front.clear.eq(self.clear), self.quiet.eq(front.quiet),
+            front.clear.eq(self.clear), self.quiet.eq(front.quiet), self.state.eq(front.state),
             front.active.eq(active), front.last.eq(last), front.signals.eq(now.signal),
             front.emits.eq(reduces & now.reduce_emit),
         ]

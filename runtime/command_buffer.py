@@ -11,7 +11,7 @@ from hw.image import Entry
 from runtime import transfer
 from runtime.buffer import Buffer
 from runtime.dispatcher import Step
-from runtime.executable import Executable
+from runtime.executable import Executable, check_slots
 from runtime.transport import WORD, DeviceError
 
 __all__ = ["Argument", "CommandBuffer"]
@@ -52,7 +52,7 @@ class CommandBuffer:
                 self.slots.add(value.name)
             else:
                 _check(name, value)
-        self._parts.append(partial(_command, point.address, given))
+        self._parts.append(partial(_command, point, given))
         return self
 
     def copy(self, source: Buffer | np.ndarray | Argument, target: Buffer | np.ndarray | Argument) -> "CommandBuffer":
@@ -91,7 +91,7 @@ class CommandBuffer:
         return self
 
 
-def _command(address: int, given: tuple[int | Argument, ...], values: Mapping[str, Any]) -> Step:
+def _command(entry: Entry, given: tuple[int | Argument, ...], values: Mapping[str, Any]) -> Step:
     bound = []
     for value in given:
         if isinstance(value, Argument):
@@ -99,7 +99,8 @@ def _command(address: int, given: tuple[int | Argument, ...], values: Mapping[st
             if not 0 <= value < WORD:
                 _check(name, value)
         bound.append(value)
-    return address, tuple(bound)
+    check_slots(entry.arguments, tuple(bound))
+    return entry.address, tuple(bound)
 
 
 def _check(name: str, value: int) -> None:

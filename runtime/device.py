@@ -20,7 +20,7 @@ from runtime.buffer import Buffer, Memory
 from runtime.command_buffer import CommandBuffer
 from runtime.diagnosis import describe
 from runtime.dispatcher import CHUNK_CYCLES, TIMEOUT_CYCLES, Dispatcher, Operation
-from runtime.executable import check_fingerprint
+from runtime.executable import check_fingerprint, check_slots
 from runtime.kvcache import KvCache
 from runtime.queue import Queue
 from runtime.resident import ResidentModel
@@ -185,15 +185,24 @@ class Device:
         """Scalar register `number` as fp32."""
         return self._dispatcher.read(Space.SCALARS, number, 1).view(np.float32)[0]
 
-    def read_argmax(self) -> int:
-        """Index of the largest logit of the last ``decode`` command."""
-        return int(self._dispatcher.read(Space.SCALARS, self.model.image.argmax, 1)[0])
+    def read_argmax(self, sequence: int = 0) -> int:
+        """Index of the largest logit of the last ``decode`` or ``pair`` command; `sequence` 1 is a pair's second."""
+        return int(self._dispatcher.read(Space.SCALARS, self._results(sequence)[1], 1)[0])
 
-    def read_logits(self, image: Image | None = None) -> np.ndarray:
-        """Logits of the last ``decode`` command, float32 (vocabulary,)."""
-        first, count = (image or self.model.image).logits
+    def read_logits(self, sequence: int = 0) -> np.ndarray:
+        """Logits of the last ``decode`` or ``pair`` command, float32 (vocabulary,); of its second for `sequence` 1."""
+        first, count = self._results(sequence)[0], self.model.image.logits[1]
         words = self._dispatcher.read(Space.SCRATCH, first, -(-count // self.config.tiles))  # (words, T)
         return words.view(np.float32).reshape(-1)[:count]
+
+    def _results(self, sequence: int) -> tuple[int, int]:
+        """First scratch word of the logits and the argmax scalar of a sequence."""
+        image = self.model.image
+        results = ((image.logits[0], image.argmax), image.second)[sequence]
+        if results is None:
+            raise DeviceError("results of a second sequence were wanted; this image runs one a command: compile it "
+                              "with --slots 2 --pairs")
+        return results
 
     def state(self) -> dict[Space, np.ndarray]:
         """A copy of everything the host can see, by space (shapes as in docs/machine.md)."""
@@ -241,7 +250,10 @@ class Device:
 
 
 def _bind(entry: Entry, arguments: dict[str, int]) -> tuple[int, ...]:
-    """Values of an entry's arguments in its order; raises `DeviceError` for one missing, unknown or too large."""
+    """Values of an entry's arguments in its order.
+
+    Raises `DeviceError` for one missing, unknown or too large, and for one slot of two sequences.
+    """
     names = entry.arguments
     try:
         values = tuple([arguments[name] for name in names])
@@ -252,4 +264,5 @@ def _bind(entry: Entry, arguments: dict[str, int]) -> tuple[int, ...]:
     if values and not 0 <= min(values) <= max(values) < WORD:
         name, value = next((n, v) for n, v in arguments.items() if not 0 <= v < WORD)
         raise DeviceError(f"argument {name!r} takes 0 to {WORD - 1}; got {value!r}")
+    check_slots(names, values)
     return values

@@ -8,7 +8,7 @@ from hw.memorymap import SPACE_TABLE, Space
 from runtime.buffer import Buffer, Memory
 from runtime.transport import DeviceError
 
-__all__ = ["Executable"]
+__all__ = ["Executable", "check_slots"]
 
 _LOADED: tuple[tuple[Space, str], ...] = (
     (Space.MICROCODE, "microcode"), (Space.TABLES, "tables"), (Space.FUNCTIONS, "functions"),
@@ -98,6 +98,15 @@ class Executable:
         for buffer in self.buffers:
             if buffer.alive:
                 buffer.free()
+
+
+def check_slots(names: tuple[str, ...], values: tuple[int, ...]) -> None:
+    """Raises `DeviceError` when both sequences of a command for two are given the same slot."""
+    if "slot2" in names and "slot" in names:
+        slot = values[names.index("slot")]
+        if slot == values[names.index("slot2")]:
+            raise DeviceError(f"the two sequences of a command must have different slots; both got slot {slot}: give "
+                              "each its own, or run them one after the other")
 
 
 def check_fingerprint(memory: Memory, image: Image, uri: str) -> None:

@@ -7,11 +7,12 @@ too, ``?port=none`` only what must be, ``?port=N`` transfers of up to N words.
 import numpy as np
 
 from hw.config import HardwareConfig
-from hw.memorymap import Space
+from hw.memorymap import ENGINE_FIELDS, Register, Space, Status
 from runtime.transport import (
     Command,
     Completion,
     DeviceError,
+    EngineState,
     Identity,
     Snapshot,
     check_command,
@@ -71,7 +72,17 @@ class RtlTransport:
         self.device.reset()
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(notes=(self.device.dump(),))
+        get, engines = self.device.get, []
+        status, packed = get(Register.STATUS), get(Register.ENGINES)
+        for name in ("matrix", "vector"):
+            fields = {}
+            for field, width in ENGINE_FIELDS:
+                fields[field], packed = packed & ((1 << width) - 1), packed >> width
+            engines.append(EngineState(name, fields["waiting"], fields["tokens"], bool(fields["active"])))
+        return Snapshot(
+            running=bool(status >> Status.BUSY & 1), waiting=self.config.commands - get(Register.ROOM),
+            completions=get(Register.COMPLETIONS), address=get(Register.POSITION), engines=tuple(engines),
+            notes=(f"{self.device.cycles} cycles since power-up",))
 
     def close(self) -> None:
         self.device.close()

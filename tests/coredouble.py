@@ -30,6 +30,7 @@ class CoreDouble(wiring.Component):
         super().__init__({
             "start": In(1), "entry": In(16), "arguments": In(data.ArrayLayout(32, ARGUMENTS)),
             "busy": Out(1), "done": Out(1), "cycles": Out(32), "nonfinite": Out(1),
+            "position": Out(16), "engines": Out(32),
             "host_space": In(4), "host_tile": In(5), "host_address": In(24), "host_read": In(1),
             "host_q": Out(32 * LINE_WORDS), "host_write": In(1), "host_data": In(32 * LINE_WORDS),
             "host_strobe": In(4 * LINE_WORDS),
@@ -49,6 +50,7 @@ class CoreDouble(wiring.Component):
         m.d.comb += [store.read_address[0].eq(line), store.read[0].eq(self.host_read), later[-1].eq(store.q[0])]
         m.d.sync += [a.eq(b) for a, b in zip(later, later[1:], strict=False)]
 
+        m.d.comb += [self.position.eq(self.entry), self.engines.eq(0x1234_5678)]
         left = Signal(32)
         m.d.sync += self.done.eq(0)
         m.d.comb += [store.write_address.eq(line), store.data.eq(self.host_data),

@@ -37,9 +37,7 @@ UNSUPPORTED: dict[str, dict[str, str]] = {
 }
 """By scheme and capability, the reason."""
 
-EXPECTED_FAILURES: dict[str, dict[str, str]] = {
-    "rtl": {"test_a_stuck_program_is_named": "the host port has no register for the program's position"},
-}
+EXPECTED_FAILURES: dict[str, dict[str, str]] = {}
 """By scheme and test function, the reason."""
 
 

@@ -52,6 +52,7 @@ async def registers_say_what_the_device_is(dut):
     found = await bench.get(Register.FINGERPRINT_LOW) | await bench.get(Register.FINGERPRINT_HIGH) << 32
     assert f"{found:016x}" == CONFIG.fingerprint
     assert await bench.get(Register.ROOM) == CONFIG.commands
+    assert await bench.get(Register.ENGINES) == 0x1234_5678  # what tests.coredouble says
 
 
 @cocotb.test
@@ -82,9 +83,10 @@ async def registers_refuse(dut):
     await bench.put(Register.ENTRY, CONFIG.microcode - 1)
     for register in (Register.ID, Register.VERSION, Register.FINGERPRINT_LOW, Register.ROOM,
     Register.COMPLETION_TAG,
-                     Register.ARGUMENT + 4 * ARGUMENTS, 0x48, 0xFC):
+                     Register.POSITION, Register.ENGINES,
+                     Register.ARGUMENT + 4 * ARGUMENTS, 0x4C, 0xFC):
         assert await bench.put(register, 0xFFFF_FFFF) == SLVERR, f"{register:#x} took a write"
-    for register in (Register.DOORBELL, Register.COMPLETION_POP, 0x44, 0xFC):
+    for register in (Register.DOORBELL, Register.COMPLETION_POP, 0x4C, 0xFC):
         assert (await bench.control.read(register, 4)).resp == SLVERR, f"{register:#x} answered a read"
     assert await bench.put(Register.ENTRY, CONFIG.microcode) == SLVERR
     assert await bench.get(Register.ENTRY) == CONFIG.microcode - 1
