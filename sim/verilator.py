@@ -126,7 +126,7 @@ def lint(verilog: Mapping[str, str] | str, top: str, *, waive: Iterable[str] = (
 
 def build_library(name: str, verilog: Mapping[str, str], top: str, cpp: Sequence[Path] | str,
                   vlt: str | None = None, *, trace: Trace = "", extra_flags: Sequence[str] = (),
-                  progress: Progress | None = None) -> Path:
+                  quick: bool = False, progress: Progress | None = None) -> Path:
     """Shared library of a simulated design and its C++ harness; made once, then taken from the cache.
 
     Parameters
@@ -139,6 +139,7 @@ def build_library(name: str, verilog: Mapping[str, str], top: str, cpp: Sequence
     vlt : Verilator configuration (`no_inline`, `public_flat_rw`).
     trace : kind of waveform the harness can write; "" for none. "fst" links zlib and lz4.
     extra_flags : further options of Verilator.
+    quick : compile soon rather than run fast, for a design that runs little.
     progress : called with (done, total) C++ files while compiling.
 
     Raises `ToolMissing` or `BuildError`.
@@ -146,7 +147,8 @@ def build_library(name: str, verilog: Mapping[str, str], top: str, cpp: Sequence
     require("g++")
     flags = (*FLAGS, *({"": (), "vcd": ("--trace-vcd",), "fst": ("--trace-fst",)}[trace]), *extra_flags)
     harness = {"harness.cpp": cpp} if isinstance(cpp, str) else _texts(cpp)
-    key = _digest(sorted(verilog.items()), sorted(harness.items()), vlt, top, flags, COMPILE, _toolchain())
+    key = _digest(sorted(verilog.items()), sorted(harness.items()), vlt, top, flags, COMPILE, _toolchain(),
+                  *["quick"] * quick)
     home = cache_directory() / "verilator"
     place = home / f"{name}-{key}"
     library = place / f"{name}.so"
@@ -157,7 +159,7 @@ def build_library(name: str, verilog: Mapping[str, str], top: str, cpp: Sequence
     try:
         _verilate(name, work, verilog, top, vlt, flags)
         _write(work / "harness", harness)
-        _compile(name, work, [n for n in harness if n.endswith(".cpp")], trace, progress)
+        _compile(name, work, [n for n in harness if n.endswith(".cpp")], trace, quick, progress)
         _publish(work, place)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -174,7 +176,8 @@ def _verilate(name: str, work: Path, verilog: Mapping[str, str], top: str, vlt: 
     (work / "verilator.log").write_text(_run([*command, *map(str, sources)], what=f"Verilog of {name!r}"))
 
 
-def _compile(name: str, work: Path, harness: Iterable[str], trace: Trace, progress: Progress | None) -> None:
+def _compile(name: str, work: Path, harness: Iterable[str], trace: Trace, quick: bool,
+             progress: Progress | None) -> None:
     """Objects of the simulated design and the harness, linked with Verilator's runtime."""
     objects = work / "objects"
     objects.mkdir()
@@ -193,7 +196,7 @@ def _compile(name: str, work: Path, harness: Iterable[str], trace: Trace, progre
         nonlocal done
         target, source = job
         # What runs once, at the start, is not worth the optimiser's time.
-        level = ["-O1"] if source.stem.endswith("__Slow") else []
+        level = ["-O0"] if quick else ["-O1"] if source.stem.endswith("__Slow") else []
         _run(["g++", *COMPILE, *level, *defines, *includes, "-c", str(source), "-o", str(target)], what=what)
         done += 1
         if progress is not None:

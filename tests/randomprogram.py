@@ -42,8 +42,9 @@ def random_floats(random: np.random.Generator, shape: tuple[int, ...], odd: floa
     """float32 of many magnitudes; a share `odd` of them zero, subnormal, huge, infinite, NaN, or a power of two."""
     values = random.standard_normal(shape) * np.exp2(random.integers(-12, 6, shape))
     values = values.astype(np.float32).view(np.uint32)
-    strange = np.array([0, 0x8000_0000, 1, 0x807F_FFFF, 0x7F7F_FFFF, 0x7F80_0000, 0xFF80_0000, 0x7FC0_0000,
-                        0xFFC1_2345, *(sign | (127 + e) << 23 for sign in (0, 0x8000_0000) for e in range(-3, 5))],
+    strange = np.array([0, 0x8000_0000, 1, 0x807F_FFFF, 0x0060_0001, 0x8081_0003, 0x7F7F_FFFF, 0x7F80_0000,
+                        0xFF80_0000, 0x7FC0_0000, 0xFFC1_2345,
+                        *(sign | (127 + e) << 23 for sign in (0, 0x8000_0000) for e in range(-3, 5))],
                        np.uint32)
     chosen = random.random(shape) < odd
     return np.where(chosen, strange[random.integers(0, len(strange), shape)], values).view(np.float32)

@@ -124,6 +124,9 @@ def _vectors(random: np.random.Generator, half: HardwareConfig, side: int) -> li
         # Words reach the function as they are, with the values at which it changes its mind.
         v |= {"a": int(random.choice([A.X, A.Y, A.S])), "b": 0, "c": 0, "z": 0,
               "function": int(random.integers(0, FUNCTIONS))}
+        if random.random() < 0.5:
+            # Or they are added as they are, the smallest too.
+            v |= {"c": int(random.choice([C.X, C.Y, C.S])), "function": 0}
     first = Instruction(Opcode.VECTOR, v)
     if v.get("reduce"):
         v["r_dest"] = v["r_dest"] % (READ_SCALARS - 8) & ~1

@@ -146,19 +146,19 @@ class CoreBench:
         Further options of Verilator.
     seed : int
         For builds with ``--x-initial unique``: what registers without a value hold.
-    settings : str
-        Verilator configuration.
+    quick : bool
+        Compile soon rather than run fast.
     """
 
     def __init__(self, config: HardwareConfig, sources: Mapping[str, str] | None = None, *,
-                 extra_flags: Sequence[str] = (), seed: int | None = None, settings: str = SETTINGS) -> None:
+                 extra_flags: Sequence[str] = (), seed: int | None = None, quick: bool = False) -> None:
         self.config = config
         name = f"core-{config.name}-{config.tiles}"
         covered = any(flag.startswith("--coverage") for flag in extra_flags)
         faulty = sources is not None and "input [15:0] fault;" in sources["top.v"]
         harness = "#define COVERAGE\n" * covered + "#define FAULTS\n" * faulty + _HARNESS
-        self.path = build_library(name, bench_sources(config) if sources is None else sources, "top", harness, settings,
-                                  extra_flags=extra_flags)
+        self.path = build_library(name, bench_sources(config) if sources is None else sources, "top", harness, SETTINGS,
+                                  extra_flags=extra_flags, quick=quick)
         self._library = _load(self.path, private=seed is not None)
         if seed is not None:
             self._library.randomize(seed)
