@@ -18,7 +18,7 @@ from hw.memorymap import SPACE_TABLE, Space
 from hw.timing import latencies
 from sim.functional import FunctionalDevice
 from tests.conformance.trial import TRIAL
-from tests.hw.corebench import CoreBench
+from tests.hw.corebench import CoreBench, bench_sources
 from tests.randomprogram import random_state
 
 pytestmark = pytest.mark.rtl
@@ -186,6 +186,21 @@ def test_synchronisation_is_needed(bench: CoreBench, model: FunctionalDevice, na
     cycles, _ = bench.run(0)
     assert cycles == wanted.cycles
     assert differing(bench, model) != []
+
+
+@pytest.mark.long
+def test_clocks_that_never_sleep_change_nothing(model: FunctionalDevice) -> None:
+    """Boards without clock gates run all parts all the time."""
+    sources = bench_sources(TRIAL)
+    gate = "assign gated = clk & open;"
+    assert gate in sources["wordline_ram.v"]
+    sources["wordline_ram.v"] = sources["wordline_ram.v"].replace(gate, "assign gated = clk;")
+    awake = CoreBench(TRIAL, sources)
+    for program in (NEEDED | PLAIN).values():
+        load(awake, model, program)
+        wanted = model.run(0, (5, 6))
+        assert awake.run(0, (5, 6)) == (wanted.cycles, wanted.nonfinite)
+        assert differing(awake, model) == []
 
 
 @pytest.mark.parametrize("space", list(Space))
