@@ -60,6 +60,8 @@ class Core(wiring.Component):
     -------
     start, entry, arguments, busy, done, cycles, nonfinite
         Commands; see the module.
+    position, engines : Out
+        Microcode address of the sequencer and state of both engines, for the host to look at.
     host_space, host_tile, host_address, host_read, host_q, host_write, host_data, host_strobe
         Host access; see the module.
     """
@@ -71,6 +73,7 @@ class Core(wiring.Component):
         super().__init__({
             "start": In(1), "entry": In(16), "arguments": In(data.ArrayLayout(32, ARGUMENTS)),
             "busy": Out(1), "done": Out(1), "cycles": Out(32), "nonfinite": Out(1),
+            "position": Out(16), "engines": Out(32),
             "host_space": In(4), "host_tile": In(5), "host_address": In(24),
             "host_read": In(1), "host_q": Out(LINE_BITS),
             "host_write": In(1), "host_data": In(LINE_BITS), "host_strobe": In(4 * LINE_WORDS),
@@ -122,6 +125,7 @@ class Core(wiring.Component):
             sequencer.vector_room.eq(vector.room),
             matrix.token_i.eq(vector.token_o), vector.token_i.eq(matrix.token_o),
             matrix.clear.eq(start), vector.clear.eq(start),
+            self.position.eq(sequencer.position), self.engines.eq(Cat(matrix.state, vector.state)),
         ]
         with m.If(start):
             # The counter is right from the next cycle on, which is the second after that of `start`.
