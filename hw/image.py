@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 
 from hw.config import LINE_WORDS, HardwareConfig
 from hw.errors import WordlineError
+from hw.memorymap import SPACE_TABLE, Space
 
 __all__ = ["Entry", "Image", "ImageError", "KvLayout", "KvPlane", "load", "save"]
 
@@ -125,8 +126,10 @@ class Image:
 
 
 def save(image: Image, path: Path | str) -> None:
-    """Write an image, all or nothing."""
+    """Write an image, all or nothing; raises `ImageError` when it cannot be written."""
     path = Path(path)
+    if path.is_dir():
+        raise ImageError(f"{path}: a file to write the image to was wanted; this is a folder: name a file in it")
     meta = {
         "version": VERSION, "config": image.config.to_json(), "fingerprint": image.config.fingerprint,
         "entries": {k: asdict(e) for k, e in image.entries.items()}, "kv": asdict(image.kv),
@@ -135,20 +138,27 @@ def save(image: Image, path: Path | str) -> None:
         "model": image.model, "report": image.report,
     }
     tensors = {name: np.ascontiguousarray(getattr(image, name), np.uint32) for name in _TENSORS}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
+    document = json.dumps(meta, sort_keys=True, ensure_ascii=False)
     try:
-        save_file(tensors, temporary, metadata={"wordline": json.dumps(meta, sort_keys=True, ensure_ascii=False)})
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A folder of its own, so that the file has the permissions that the user's mask gives, not a temporary's.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+            temporary = Path(folder) / path.name
+            temporary.touch()
+            mode = temporary.stat().st_mode & 0o777
+            save_file(tensors, temporary, metadata={"wordline": document})
+            temporary.chmod(mode)
+            os.replace(temporary, path)
+    except (OSError, SafetensorError) as error:
+        raise ImageError(f"{path}: the image could not be written ({getattr(error, 'strerror', None) or error}): "
+                         "make room, or name another place") from error
 
 
 def load(path: Path | str) -> Image:
     """Read an image; raises `ImageError` for a file that is missing, damaged, foreign or of another version."""
     path = Path(path)
+    if path.is_dir():
+        raise ImageError(f"{path}: a Wordline image was wanted; this is a folder: name the file in it")
     try:
         with safe_open(path, "numpy") as f:
             meta = json.loads((f.metadata() or {}).get("wordline", "null"))
@@ -161,8 +171,20 @@ def load(path: Path | str) -> Image:
     except (SafetensorError, json.JSONDecodeError, OSError, ValueError) as error:
         raise ImageError(f"{path}: a Wordline image was wanted; this file is damaged or something else "
                          f"({error}): compile it again") from error
-    if meta.get("version") != VERSION:
-        raise ImageError(f"{path}: image version {VERSION} was wanted, {meta.get('version')!r} came: compile it again")
+    version = meta.get("version") if isinstance(meta, dict) else None
+    if version != VERSION:
+        raise ImageError(f"{path}: image version {VERSION} was wanted, {version!r} came: compile it again")
+    try:
+        return _image(path, meta, tensors)
+    except ImageError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, WordlineError) as error:
+        raise ImageError(f"{path}: the description of an image was wanted; this one is damaged "
+                         f"({type(error).__name__}: {error}): compile it again") from error
+
+
+def _image(path: Path, meta: dict[str, Any], tensors: dict[str, np.ndarray]) -> Image:
+    """The image that a file describes; whatever is raised says that it describes none."""
     config = HardwareConfig.from_json(meta["config"])
     if config.fingerprint != meta["fingerprint"]:
         raise ImageError(f"{path}: configuration {meta['fingerprint']} was promised, its fields say "
@@ -172,13 +194,21 @@ def load(path: Path | str) -> Image:
         got = tensors[name].shape if name in tensors else None
         if got is None or len(got) != len(wanted) or any(w not in (None, g) for w, g in zip(wanted, got, strict=True)):
             raise ImageError(f"{path}: tensor {name!r} of shape {wanted} was wanted, {got} came: compile it again")
+        if (found := tensors[name].dtype) != np.uint32:
+            raise ImageError(f"{path}: tensor {name!r} of uint32 was wanted, {found} came: compile it again")
+        if (most := SPACE_TABLE[Space[name.upper()]].entries(config)) < got[0]:
+            raise ImageError(f"{path}: at most {most} entries of tensor {name!r} were wanted, {got[0]} came: "
+                             "compile it again")
+    for part in ("text", "model", "report"):
+        if not isinstance(meta[part], dict):
+            raise TypeError(f"{part!r} is {meta[part]!r}")
     return Image(
         config=config, entries={k: Entry(e["address"], tuple(e["arguments"]), e["context"])
                                 for k, e in meta["entries"].items()},
         kv=_layout(meta["kv"]), logits=tuple(meta["logits"]), argmax=meta["argmax"],
         second=tuple(meta["second"]) if meta["second"] else None,
-        operators=[tuple(o) for o in meta["operators"]], text=meta["text"], model=meta["model"],
-        report=meta["report"], **tensors)
+        operators=[(first, last, name) for first, last, name in meta["operators"]], text=meta["text"],
+        model=meta["model"], report=meta["report"], **tensors)
 
 
 def _layout(kv: dict[str, Any]) -> KvLayout:
