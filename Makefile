@@ -30,7 +30,7 @@ verilog: $(VENV)/.run  ## readable Verilog of a device (PRESET=tiny) into build/
 
 lint: $(VENV)/.test  ## style and types
 	$(BIN)/ruff check .
-	$(BIN)/mypy --follow-imports=silent wordline.py bench compiler runtime sim \
+	$(BIN)/mypy --follow-imports=silent wordline.py wordline_start.py bench compiler runtime sim \
 	  hw/config.py hw/errors.py hw/image.py hw/isa.py hw/isa_page.py hw/latency.py hw/paths.py hw/timing.py
 
 docs: $(VENV)/.run  ## regenerate the pages of docs/ that come from tables
