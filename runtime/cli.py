@@ -33,12 +33,28 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells do
 
 
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""What a wrong option or a missing argument raises. Typer has no name of its own for it."""
+
+
 class Commands(TyperGroup):
     """The one place where an error becomes a line on the error stream and an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args:
+            return super().parse_args(ctx, args)  # shows the help
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as error:
+            _say_usage(error, ctx)
+            raise typer.Exit(EXIT_ERROR) from error
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except UsageError as error:
+            _say_usage(error, ctx)
+            ctx.exit(EXIT_ERROR)
         except WordlineError as error:
             print(f"wordline: {error}", file=sys.stderr)
             ctx.exit(EXIT_ERROR)
@@ -51,6 +67,12 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             print("\nwordline: interrupted", file=sys.stderr)
             ctx.exit(EXIT_INTERRUPTED)
+
+
+def _say_usage(error: Any, ctx: Any) -> None:
+    """One line for a command that was not written as it must be."""
+    said = " ".join(error.format_message().split()).rstrip(".")
+    print(f"wordline: {said}; see `{(error.ctx or ctx).command_path} --help`", file=sys.stderr)
 
 
 ImageArgument = Annotated[Path, typer.Argument(help="A compiled image (.wl).", metavar="IMAGE")]
