@@ -75,8 +75,11 @@ def _sentence(image: Image, steps: list[Step]) -> str:
     facts = summary(image, steps)["generation"]
     if not facts["tokens"]:
         return "no tokens"
-    return (f"{facts['tokens']} tokens, {facts['tokens_per_second']} tokens/s, "
-            f"{facts['cycles_per_token']:,} cycles per token, {facts['share_of_row_bound']:.1%} of the bound")
+    said = (f"{facts['tokens']} tokens, {facts['tokens_per_second']} tokens/s, "
+            f"{facts['cycles_per_token']:,} cycles per token")
+    if facts["share_of_row_bound"] is None:  # a device that takes no time
+        return said
+    return f"{said}, {facts['share_of_row_bound']:.1%} of the bound"
 
 
 def run(
@@ -247,7 +250,8 @@ def row(facts: dict[str, Any]) -> tuple[str, ...]:
     f = facts["generation"]
     if not f["tokens"]:
         return facts["device"], "0", "", "", ""
-    return (facts["device"], str(f["tokens"]), f"{f['cycles_per_token']:,}", f"{f['share_of_row_bound']:.1%}",
+    share = f["share_of_row_bound"]
+    return (facts["device"], str(f["tokens"]), f"{f['cycles_per_token']:,}", f"{share:.1%}" if share else "",
             f"{f['seconds'] / f['tokens']:.3f}")
 
 

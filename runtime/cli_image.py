@@ -62,9 +62,9 @@ def inspect(
 ) -> None:
     """Say what an image is, what it fills and what the compiler reported."""
     loaded = load(image)
-    emit(describe(loaded), as_json, show)
     if picture is not None:
         picture.write_text(memory_map(loaded), encoding="utf-8")
+    emit(describe(loaded), as_json, show)
 
 
 def listing(image: Image, entry: str | None = None) -> Iterator[str]:
