@@ -58,7 +58,7 @@ class ChatTemplate:
         environment.globals.update(raise_exception=_refuse, strftime_now=_now)
         try:
             self._template = environment.from_string(source)
-        except jinja2.TemplateError as error:
+        except (jinja2.TemplateError, TypeError) as error:
             raise ChatTemplateError(
                 f"a Jinja chat template was wanted; this model's does not parse ({error}): use a plain prompt"
             ) from error
@@ -89,7 +89,8 @@ class ChatTemplate:
                 add_generation_prompt=add_generation_prompt,
                 **{"tools": None, "documents": None, **self._tokens, **variables},
             )
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError) as error:
+        except (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
+                ValueError) as error:
             roles = [message["role"] for message in messages]
             raise ChatTemplateError(
                 f"a conversation that the model's chat template accepts was wanted; roles {roles} came and "
