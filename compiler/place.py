@@ -122,13 +122,14 @@ class Placement:
 def _mend(geometry: Geometry) -> Callable[[int], str]:
     def mend(needed: int) -> str:
         config = geometry.config
+        slots = f", or fewer slots than {geometry.slots}" if geometry.slots > 1 else ""
         larger = [p for p in PRESETS.values() if p.rows >= needed and p.tiles == config.tiles and p is not config]
         larger += [p for p in PRESETS.values() if config.rows < p.rows and p.tiles > config.tiles
                    and p.rows * p.tiles >= needed * config.tiles and p.tiles <= 32]
         if larger:
-            return f"try the preset {larger[0].name!r}, or a context shorter than {geometry.context}"
+            return f"try the preset {larger[0].name!r}, or a context shorter than {geometry.context}{slots}"
         return (f"try a configuration of more tiles, or of {needed} rows, or a context shorter than "
-                f"{geometry.context}")
+                f"{geometry.context}{slots}")
     return mend
 
 
