@@ -1,8 +1,9 @@
 """Wordline's command line: from a model file to an image, and from an image to words on a device."""
 
+import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -45,6 +46,9 @@ ModelArgument = Annotated[str, typer.Argument(
     metavar="MODEL", help=f"A model file (.gguf), or a name that `fetch` knows: {', '.join(MODELS)}.")]
 ConfigOption = Annotated[str, typer.Option("--config", "-c", help=f"Preset: {', '.join(PRESETS)}.")]
 SlotsOption = Annotated[int, typer.Option(help="Sequences that the KV cache holds at once.", min=1)]
+MAX_TILES = 32
+"""Tiles of the largest device that there is Verilog of."""
+
 OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
 
 
@@ -85,8 +89,11 @@ def compile_(
     as_json: JsonOption = False,
 ) -> None:
     """Compile a model file into an image for one device configuration."""
-    image, facts = _compiled(_model_file(model), config, context, slots, pairs, effort, checked, print_after)
     target = output or Path(f"{Path(model).stem}-{config}.wl")
+    if target.is_dir():  # said before minutes of work, not after
+        raise WordlineError(f"a file to write the image to was wanted; {str(target)!r} is a folder: name a file in it")
+    image, facts = _compiled(_model_file(model), config, context, slots, pairs, effort, checked, print_after,
+                             sys.stderr if as_json else None)
     save(image, target)
     emit({"image": str(target), **facts}, as_json, _show_compiled)
     if explain and not as_json:
@@ -107,14 +114,15 @@ def check(image: ImageArgument, as_json: JsonOption = False) -> None:
 
 
 def _compiled(path: Path, config: str, context: int | None, slots: int, pairs: bool = False, effort: int = 2,
-              checked: bool = True, print_after: str | None = None) -> tuple[Image, dict[str, Any]]:
+              checked: bool = True, print_after: str | None = None, listing: TextIO | None = None,
+              ) -> tuple[Image, dict[str, Any]]:
     started = time.perf_counter()
     stages = []
 
     def show(stage: str, result: object) -> None:
         stages.append(stage)
         if print_after in (stage, "all"):
-            print(f"; after {stage}\n{result}\n")
+            print(f"; after {stage}\n{result}\n", file=listing)
 
     with progress("compiling") as update:
         image = compile_model(path, preset(config), context=context, slots=slots, pairs=pairs, effort=effort,
@@ -144,6 +152,8 @@ def evaluate(
     program, source = load(image), load_model(_model_file(model))
     _same_model(program, source, image)
     ids = Tokenizer(program.text).encode(_text(text))[:tokens]
+    if len(ids) < 2:
+        raise WordlineError(f"a text of at least 2 tokens was wanted; {text} has {len(ids)}: give a longer one")
     with opened(device, program.config) as opened_device:
         opened_device.load(program)
         with progress("evaluating") as update, Session(opened_device, program) as session:
@@ -197,7 +207,11 @@ def verilog(
 ) -> None:
     """Write readable Verilog of a device, one file a module that is made on its own."""
     with errors.status(f"writing Verilog of {config}"):
-        files = top.emit(preset(config), output)
+        chosen = preset(config)
+        if chosen.tiles > MAX_TILES:
+            raise WordlineError(f"Verilog is made of devices of 1 to {MAX_TILES} tiles; {config!r} has "
+                                f"{chosen.tiles}: use a smaller preset")
+        files = top.emit(chosen, output)
     emit([str(path) for path in files], as_json, lambda paths: print("\n".join(paths)))
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import wordline
-from hw.image import load, save
+from hw.image import ImageError, load, save
 from hw.isa import decode
 from runtime.tokenizer import Tokenizer
 from tests.models.random_gguf import write_random_model
@@ -252,9 +252,85 @@ def test_interruption_is_quiet_and_leaves_no_file(model, tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_written(model, image):
     program = load(image)
-    with pytest.raises(OSError):
+    with pytest.raises(ImageError, match=r"^/proc/none/x\.wl: the image could not be written \(No such file"):
         save(program, "/proc/none/x.wl")
-    assert "/proc/none" in refusal("compile", model, "-c", "tiny", "-o", "/proc/none/x.wl")
+    line = refusal("compile", model, "-c", "tiny", "-o", "/proc/none/x.wl")
+    assert line.startswith("/proc/none/x.wl: the image could not be written (")
+
+
+def test_an_image_onto_a_folder(model, image, tmp_path):
+    line = refusal("compile", model, "-c", "tiny", "-o", tmp_path)
+    assert line == f"a file to write the image to was wanted; {str(tmp_path)!r} is a folder: name a file in it"
+    assert refusal("inspect", tmp_path) == (
+        f"{tmp_path}: a Wordline image was wanted; this is a folder: name the file in it")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words, line", [
+    (("compile", "x.gguf", "--context", "0"), "Invalid value for '--context': "),
+    (("compile", "x.gguf", "-O", "9"), "Invalid value for '-O': "),
+    (("run", "x.wl", "hi", "-n", "none"), "Invalid value for '--max-tokens' / '-n': "),
+    (("run", ), "Missing argument 'IMAGE'; see "),
+    (("inspect", "x.wl", "--nonsense"), "No such option: --nonsense"),
+    (("nonsense",), "No such command 'nonsense'; see "),
+    (("--nonsense",), "No such option: --nonsense; see "),
+])
+def test_a_command_written_wrongly_is_one_line(words, line):
+    said = refusal(*words)
+    assert said.startswith(line)
+    assert "--help`" in said
+
+
+@pytest.mark.parametrize("option, value", [
+    ("--temperature", "-1"), ("--temperature", "nan"), ("--top-k", "-1"), ("--top-p", "0"), ("--min-p", "5"),
+    ("--seed", "-1")])
+def test_sampling_out_of_range_is_refused_before_a_device_is_opened(image, option, value):
+    assert f"got {value}" in refusal("run", image, "hi", option, value, "-d", "none:")
+
+
+def test_a_text_too_short_to_judge_by(model, image, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("")
+    assert refusal("evaluate", model, image, "--text", text) == (
+        f"a text of at least 2 tokens was wanted; {text} has 0: give a longer one")
+    text.write_bytes(b"\xff\xfe")
+    assert refusal("evaluate", model, image, "--text", text).startswith("text in UTF-8 was wanted; ")
+
+
+def test_verilog_of_a_device_too_large_for_it(tmp_path):
+    assert refusal("verilog", "-c", "paper", "-o", tmp_path) == (
+        "Verilog is made of devices of 1 to 32 tiles; 'paper' has 256: use a smaller preset")
+
+
+def test_json_stays_json_while_a_stage_is_printed(model, tmp_path):
+    report("compile", model, "-c", "tiny", "--no-check", "-O", "1", "-o", tmp_path / "x.wl", "--print-after", "build")
+
+
+def test_a_device_without_time_runs(image):
+    result = command("run", image, "hi", "-n", "2", "-d", "null:")
+    assert result.exit_code == 0, result.exception
+    assert result.stderr.endswith(" 0 cycles per token\n")
+
+
+def test_a_map_that_cannot_be_written_prints_nothing(image, tmp_path):
+    assert "Is a directory" in refusal("inspect", image, "--map", tmp_path)
+
+
+@pytest.mark.parametrize("command_line", [["wordline_start"], ["wordline"]])
+def test_a_reader_that_leaves_early_is_no_error(image, command_line):
+    with subprocess.Popen([sys.executable, "-m", *command_line, "disasm", str(image)], cwd=ROOT,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as listing:
+        listing.stdout.close()
+        assert listing.stderr.read() == b""
+
+
+def test_ctrl_c_while_loading_is_quiet(tmp_path):
+    """An interruption from inside an import, where it comes from when Python is still loading."""
+    (tmp_path / "wordline.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run([sys.executable, "-c", "import wordline_start; wordline_start.main()"], capture_output=True,
+                          text=True, env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}, check=False,
+                          cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nwordline: interrupted\n")
 
 
 def test_the_script_itself_prints_one_line_and_ends_with_two(tmp_path):
