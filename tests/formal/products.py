@@ -69,7 +69,7 @@ def _make(packed: bool, places: range, form: RowFormat):
 
 PROOFS = tuple(
     Proof(f"product-{form.name.lower()}-{'packed' if packed else 'split'}",
-          f"{form.name.lower()}: the {'packed' if packed else 'split'} product of both weights of an operand, taken apart, "
+          f"{form.name.lower()}: the {'packed' if packed else 'split'} product of both weights of an operand, apart, "
           "is w * q for every w and q", _make(packed, range(1), form), 3,
           complete="the pipeline has no feedback and is shorter", solver="bitwuzla")
     for form in RowFormat

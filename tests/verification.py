@@ -1,0 +1,123 @@
+"""``python -m tests.verification``: docs/verification.md from the plan below and what the long runs found."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.formal.proofs import PROOFS
+from tests.mutation.faults import FAULTS
+from tests.results import load
+
+__all__ = ["PLAN", "Item", "text"]
+
+HEAD = """\
+# Verification
+
+<!-- Written by `python -m tests.verification` from tests/verification.py and the records of the long runs. -->
+
+What is checked, by whom, with how much, and what came out last. `make test` runs the quick form of everything,
+`make verify` all of it. A random program that fails is shrunk to a minimal one and printed with its seed."""
+
+BOUNDS = """\
+A bounded proof says nothing about later cycles. Induction needs signals from inside a component; the proofs take them
+by name (`tests/formal/inside.py`), so that the hardware holds none of this."""
+
+FAULTS_TEXT = """\
+All stand in one build, each behind a switch (`tests/mutation/plant.py`); without one the programs show nothing."""
+
+OPEN = """\
+## What is not covered
+
+* Coverage leaves out toggles of buses wider than 16 bits: they carry data. `make coverage` lists the holes and draws
+  them in build/verification/coverage.html.
+* The gate level is the tile, where all arithmetic is; sequencer, engines and host port around it stay as emitted.
+* Products are proven for one operand with every other zero; that sums of many stay apart is shown by the batches of
+  `tests/hw/test_dot.py`."""
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "verification.md"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One line of the plan.
+
+    `name` is that of the record in build/verification, empty if the test suite alone checks it; `result` makes a phrase
+    of the record.
+    """
+
+    what: str
+    judge: str
+    cases: str
+    command: str
+    name: str = ""
+    result: Callable[[dict[str, Any]], str] | None = None
+
+
+def _share(facts: dict[str, Any], kind: str) -> str:
+    reached, total = facts["kinds"][kind]
+    return f"{kind} {reached / total:.1%} ({reached} of {total})"
+
+
+PLAN: tuple[Item, ...] = (
+    Item("fp32 add, multiply, round and pack", "Berkeley SoftFloat",
+         "every pair of a table of special values, random and near-tie pairs (`WORDLINE_VECTORS` of them)",
+         "`WORDLINE_VECTORS=2000000 pytest tests/hw/test_fp32.py`"),
+    Item("dot unit, quantizer, reduction tree, special functions", "exact integers and fractions in Python; NumPy",
+         "corner tables and random batches through the Verilog", "`pytest tests/hw`"),
+    Item("every instruction", "functional model, itself judged by a slow second one",
+         "random programs: all instructions, formats, loops, tokens, chains; whole state, cycles and flag; six "
+         "configurations of 1 to 32 tiles", "`make random`", "random",
+         lambda f: f"{f['programs'] - f['failed']} of {f['programs']} equal (seeds from {f['first']}, "
+                   f"{f['instructions']} words)"),
+    Item("the tests themselves", f"{len(FAULTS)} faults planted in the hardware",
+         "each must make a random program differ",
+         "`make mutate`", "mutation",
+         lambda f: f"{sum(x['seed'] is not None for x in f['faults'])} of {len(f['faults'])} found"),
+    Item("queues, tokens, AXI rules, products, rounding", "SymbiYosys", f"{len(PROOFS)} proofs, listed below",
+         "`make formal`", "formal",
+         lambda f: f"{sum(x['passed'] for x in f['proofs'])} of {len(f['proofs'])} proven"),
+    Item("the netlist", "functional model", "random programs on tiles of one-bit gates; memories stay memories",
+         "`make gate`", "gate",
+         lambda f: f"{f['programs'] - f['failed']} of {f['programs']} equal; {f['gates']} gates a tile, {f['flops']} "
+                   "of them flip-flops"),
+    Item("coverage of the core", "Verilator's counters; the timing model's reasons for waiting",
+         "lines, toggles, instruction x form x what it waited for", "`make coverage`", "coverage",
+         lambda f: ", ".join(_share(f, kind) for kind in ("line", "toggle", "functional") if kind in f["kinds"])),
+    Item("host port", "`cocotbext-axi`, monitors, a model",
+         "bursts, strobes, back-pressure, resets, illegal addresses, full and wrapped queues", "`make sim`"),
+    Item("the emitted Verilog", "`verilator --lint-only -Wall`",
+         "no warning but the kinds waived in `tests/hw/test_lint.py`, each with its reason",
+         "`pytest tests/hw/test_lint.py`"),
+    Item("contents before reset", "functional model", "registers filled at random from two seeds",
+         "`pytest -m long tests/hw/test_xinitial.py`"),
+)
+
+
+def text() -> str:
+    """The page."""
+    lines = [*HEAD.splitlines(), "", "| what | judged by | cases | command | last result |", "|---|---|---|---|---|"]
+    for item in PLAN:
+        facts = load(item.name) if item.name else None
+        last = "in `make test`" if not item.name else "not run here yet"
+        if facts is not None and item.result is not None:
+            last = f"{item.result(facts)} ({facts['date']})"
+        lines.append(f"| {item.what} | {item.judge} | {item.cases} | {item.command} | {last} |")
+    lines += ["", "## Proofs", "", "| proof | what holds | how far | solver | result |", "|---|---|---|---|---|"]
+    proven = {p["name"]: p["passed"] for p in (load("formal") or {"proofs": []})["proofs"]}
+    for name, proof in PROOFS.items():
+        state = {True: "proven", False: "fails", None: "not run here yet"}[proven.get(name)]
+        lines.append(f"| {name} | {proof.claim} | {proof.reach} | {proof.solver} | {state} |")
+    lines += ["", *BOUNDS.splitlines(), "", "## Planted faults", "", *FAULTS_TEXT.splitlines(), "",
+              "| fault | in | found by random program | what differed |", "|---|---|---|---|"]
+    found = {x["name"]: x for x in (load("mutation") or {"faults": []})["faults"]}
+    for fault in FAULTS:
+        facts = found.get(fault.name)
+        catcher = "not run here yet" if facts is None else "none" if facts["seed"] is None else f"seed {facts['seed']}"
+        lines.append(f"| {fault.name} | `hw/{fault.file}` | {catcher} | {facts['what'] if facts else ''} |")
+    lines += ["", *OPEN.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text())
