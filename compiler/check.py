@@ -1,7 +1,7 @@
 """The independent checker: proves that a finished image obeys the machine's contract, docs/machine.md.
 
 For every entry point and every legal argument (token below the vocabulary, position below the entry's
-context, slot below the cache's slots) it proves:
+context, slot below the cache's slots; the same of a second sequence, in another slot) it proves:
 
 * accumulators, scratch words, operand blocks, row buffer entries and scalars are written, in this command or
   as contents of the image, before they are read; what earlier commands left is read only where commands for
@@ -12,13 +12,16 @@ context, slot below the cache's slots) it proves:
   vain, no counter overflows (`compiler.check_order`);
 * results are not overwritten unread, images' contents and the cache are not destroyed, and commands deliver
   their logits;
+* what a command for two sequences computes for the one depends on nothing of the other's
+  (`compiler.check_pairs`);
 * addresses, counts and selectors exist, register sums fit, loops end, HALT is reached
   (`compiler.check_control`, `compiler.check_fields`).
 
 Why this holds for all contexts: what an instruction touches and when depends on the arguments alone, through
 integer registers. Their values are computed at every point of the argument space, points with equal counts
 and addresses form a class, and one command of each class is followed cell by cell (`compiler.check_walk`).
-Nothing is extrapolated.
+Nothing is extrapolated. Of two sequences every class of each is followed beside the worst of the other
+(`compiler.check_pairs`).
 
 Why it holds for all timings: tokens, queues and stalls only delay. Between engines only tokens count. Within
 an engine the distance of two steps is at least what the steps, fences and chains between them take, because
@@ -27,6 +30,8 @@ farther one, and is counted only for what it is for.
 
 It shares no code with scheduling, synchronisation or footprints.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -46,8 +51,11 @@ LIMIT = 50
 """Violations that a report lists."""
 
 
-def check(image: Image, *, limit: int = LIMIT) -> Report:
-    """Prove what the module says of `image`; the report lists what could not be proved."""
+def check(image: Image, *, limit: int = LIMIT, follow: Callable[[Walker], None] = Walker.run) -> Report:
+    """Prove what the module says of `image`; the report lists what could not be proved.
+
+    `follow` walks the commands of each entry point; tests give another one to compare with.
+    """
     report, listing = Report(entries=len(image.entries)), Listing(image)
     complaints = {name: _complaint(name, listing, report, limit) for name in image.entries}
     whole = _complaint("", listing, report, limit)
@@ -56,7 +64,7 @@ def check(image: Image, *, limit: int = LIMIT) -> Report:
     words: dict[int, dict[str, int]] = {}
     templates: dict[int, Template] = {}
     found: list[tuple[Trace, list[Plane]]] = []
-    for name, entry in sorted(image.entries.items(), key=lambda item: (-item[1].context, item[0])):
+    for name in sorted(image.entries, key=lambda name: (-image.entries[name].context, name)):
         complain = complaints[name]
         for trace in traces(image, listing, name, complain, words):
             for address in np.unique(trace.address).tolist():
@@ -67,8 +75,7 @@ def check(image: Image, *, limit: int = LIMIT) -> Report:
                                                   complain)
             planes = apart(image, trace, find_planes(trace, templates, complain), listing, complain)
             found.append((trace, planes))
-            report.arguments += len(trace.patterns.position) * (image.logits[1] if "token" in entry.arguments
-                                                                else 1)
+            report.arguments += _arguments(image, trace)
     if not found:
         return report
     kept = _kept(image, found, complaints)
@@ -79,10 +86,17 @@ def check(image: Image, *, limit: int = LIMIT) -> Report:
         in_order = order(trace, mine, image.config, listing, complain)
         reductions(trace, mine, listing, complain)
         walker = Walker(image, trace, mine, in_order, planes, kept, listing, report, complain)
-        walker.run()
+        follow(walker)
         products.append(Products(image, walker))
     compare(products, listing, complaints, whole)
     return report
+
+
+def _arguments(image: Image, trace: Trace) -> int:
+    """Legal argument tuples of a trace."""
+    points, slots = len(trace.patterns.position), image.kv.slots
+    tokens = image.logits[1] ** sum(name.startswith("token") for name in trace.entry.arguments)
+    return points * tokens * (points // slots * (slots - 1) if trace.sequences == 2 else 1)
 
 
 def _complaint(name: str, listing: Listing, report: Report, limit: int) -> Complaint:
@@ -124,14 +138,17 @@ def _kept(image: Image, found: list[tuple[Trace, list[Plane]]], complaints: dict
     config = image.config
     kept = Kept(np.full(config.rows, NEVER), np.full(config.rows, -1), np.zeros(config.rows, np.int64),
                 np.full(config.scratch, -1), np.zeros((0, config.tiles + 1), np.int64), np.zeros(0, np.int64))
-    reference = found[0][0].name        # sorted by context
-    for trace, planes in found:
-        if trace.name == reference:
+    # Sorted by context. Each sequence of a command has planes of its own.
+    stores = [(trace, [p for p in planes if p.family in (n, 3)], (trace.name, n))
+              for trace, planes in found for n in range(1, 1 + trace.sequences)]
+    reference = stores[0][2]
+    for trace, planes, of in stores:
+        if of == reference:
             keep(trace, planes, kept, config.tiles)
             continue
-        for other in found:
-            if other[0].name == reference:
-                agree(other, (trace, planes), config.tiles, complaints[trace.name])
+        for other, reference_planes, whose in stores:
+            if whose == reference:
+                agree((other, reference_planes), (trace, planes), config.tiles, complaints[trace.name])
     # The latest of the tiles below n; no tile is none.
     kept.tiles[:, 0] = -1
     np.maximum.accumulate(kept.tiles, axis=1, out=kept.tiles)

@@ -7,6 +7,9 @@ word) ``base + pattern``. Planes of a command are disjoint, in a plane every slo
 positions of a slot write the same tile of a row (or byte column), and all entry points have the same planes
 as far as their positions go; so what was stored stays, and the map of first positions, `Kept`, holds after
 every sequence of legal commands.
+
+A command for two sequences has the planes twice, as functions of the arguments of each. Each time they are
+those of all other entry points, so the two sequences, whose slots differ, keep apart as well.
 """
 
 from dataclasses import dataclass
@@ -34,7 +37,7 @@ class Plane:
     """Array rows, or scratch words, ``base + pattern`` that the executed instruction `k` of a trace writes.
 
     `place` is a value (base, pattern) that, mod T or for `column` mod 32, names the tile or byte column
-    written.
+    written. `family` is the sequence whose arguments these are, 1 or 2, and 3 for both.
     """
 
     scratch: bool
@@ -44,6 +47,7 @@ class Plane:
     pattern: int
     column: bool
     place: tuple[int, int]
+    family: int = 1
 
     def places(self, patterns: Patterns, tiles: int) -> np.ndarray:
         """The tile or byte column at every point."""
@@ -81,7 +85,9 @@ def find_planes(trace: Trace, templates: dict[int, Template], complain: Complain
             inner = t.counts[-1][0] if column else 1
             offsets = [j * f["row_j"] + r * f["row_r"] for j in range(count) for r in range(inner)]
             first, place = f["row"] + base, register("column_reg" if column else "tile_reg")
-        out += [Plane(t.vector, k, address, first + offset, pattern, column, place) for offset in offsets]
+        family = trace.patterns.family(pattern) | trace.patterns.family(place[1]) or 1
+        out += [Plane(t.vector, k, address, first + offset, pattern, column, place, family)
+                for offset in offsets]
     return out
 
 
@@ -107,6 +113,8 @@ def _alone(plane: Plane, patterns: Patterns, tiles: int) -> str:
     """Why positions and slots do not stay apart in a plane, or nothing."""
     if plane.pattern < 0 or plane.place[1] < 0:
         return "depends on the token"
+    if plane.family == 3:
+        return "depends on the arguments of both sequences"
     where, slot, place = patterns.array(plane.pattern), patterns.slot, plane.places(patterns, tiles)
     slots = int(slot.max()) + 1
     pairs = np.unique(where * slots + slot)
@@ -124,7 +132,8 @@ def apart(image: Image, trace: Trace, planes: list[Plane], listing: Listing,
     Reports stores that leave the memory, hit the image's own contents, or do not stay apart from each other.
     """
     config, patterns = image.config, trace.patterns
-    writers = {False: np.full(config.rows, -1), True: np.full(config.scratch, -1)}
+    writers = {(scratch, family): np.full(config.scratch if scratch else config.rows, -1)
+               for scratch in (False, True) for family in range(1, 1 + trace.sequences)}
     alone: dict[tuple[bool, int, tuple[int, int]], str] = {}
     sound = []
     for plane in planes:
@@ -145,13 +154,13 @@ def apart(image: Image, trace: Trace, planes: list[Plane], listing: Listing,
         elif alone[key]:
             complain(plane.address, "apart", f"positions and slots keep apart what they store; {what} {low} "
                                              f"{alone[key]}")
-        elif (clash := writers[plane.scratch][where]).max() >= 0:
+        elif (clash := writers[plane.scratch, plane.family][where]).max() >= 0:
             n = int(clash.argmax())
             complain(plane.address, "apart", f"stores of one command keep apart what they store; {what} "
                                              f"{int(where[n])} is also "
                      f"written by {listing.name(int(clash[n]))}")
         else:
-            writers[plane.scratch][where] = plane.address
+            writers[plane.scratch, plane.family][where] = plane.address
             sound.append(plane)
     return sound
 

@@ -4,6 +4,10 @@ values.
 A register is a base plus a *pattern*: its value at every point of the argument space. Points are the pairs
 (position, slot), or the tokens; a value that depends on both kinds is refused. A loop whose count varies
 splits the points, and each part is walked by itself.
+
+An entry for two sequences has two argument spaces, alike but for their names, ``position2`` and so on in the
+second. Every pattern belongs to one of them; a value that depends on both is refused, and so is a loop whose
+count varies.
 """
 
 from collections.abc import Callable
@@ -30,6 +34,9 @@ PARTS = 64
 Complaint = Callable[[int, str, str], None]
 """Receives (address, kind, problem)."""
 
+SECOND = ("token2", "position2", "slot2")
+"""Arguments of the second sequence of a command."""
+
 Value = tuple[int, int]
 """(base, pattern); pattern 0 is all zero."""
 
@@ -50,26 +57,34 @@ class _Split(Exception):
 class Patterns:
     """Values over the argument space, each kept once, less its first element.
 
-    `position`, `slot`: int64 (points,), positions ascending. Patterns over tokens have a negative number.
+    `position`, `slot`: int64 (points,), positions ascending; those of both sequences, if there are two.
+    Patterns over tokens have a negative number. `families` and `token_families` say whose arguments each
+    pattern is a function of: 1 or 2, and 0 for the constant one.
     """
 
     def __init__(self, position: np.ndarray, slot: np.ndarray, vocab: int) -> None:
         self.position, self.slot, self.vocab = position, slot, vocab
         self.points: list[np.ndarray] = [np.zeros(len(position), np.int64)]
         self.tokens: list[np.ndarray] = [np.zeros(vocab, np.int64)]
-        self._known: dict[tuple[bool, bytes], int] = {}
+        self.families, self.token_families = [0], [0]
+        self._known: dict[tuple[bool, int, bytes], int] = {}
 
-    def add(self, values: np.ndarray, of_token: bool) -> Value:
-        """The value with these elements."""
+    def family(self, pattern: int) -> int:
+        """Whose arguments a pattern is a function of: 0 nobody's, 1 or 2."""
+        return self.token_families[-pattern] if pattern < 0 else self.families[pattern]
+
+    def add(self, values: np.ndarray, of_token: bool, of: int = 1) -> Value:
+        """The value with these elements, a function of the arguments of sequence `of`."""
         base = int(values[0])
         less = values - base
         if not less.any():
             return base, 0
-        key = (of_token, less.tobytes())
+        key = (of_token, of, less.tobytes())
         if key not in self._known:
-            family = self.tokens if of_token else self.points
-            family.append(less)
-            self._known[key] = -(len(family) - 1) if of_token else len(family) - 1
+            kind = self.tokens if of_token else self.points
+            kind.append(less)
+            (self.token_families if of_token else self.families).append(of)
+            self._known[key] = -(len(kind) - 1) if of_token else len(kind) - 1
         return base, self._known[key]
 
     def array(self, pattern: int) -> np.ndarray:
@@ -91,7 +106,8 @@ class Trace:
     """The engine instructions that one entry executes, in program order.
 
     `address` int64 (n,); `snapshot` int64 (n,), a row of `base` and `pattern`, int64 (snapshots, 32): the
-    registers then. `words` counts all executed words; `halt` is the address of the HALT.
+    registers then. `words` counts all executed words; `halt` is the address of the HALT; `sequences` is 2 for
+    an entry with arguments of a second sequence.
     """
 
     name: str
@@ -103,6 +119,7 @@ class Trace:
     pattern: np.ndarray
     words: int
     halt: int
+    sequences: int = 1
 
 
 class _Walk:
@@ -113,6 +130,7 @@ class _Walk:
         self.image, self.listing, self.name, self.patterns = image, listing, name, patterns
         self.complain, self.words = complain, words
         self.entry = image.entries[name]
+        self.sequences = 1 + any(argument in SECOND for argument in self.entry.arguments)
         self.others = {e.address for other, e in image.entries.items() if e.address != self.entry.address}
         self.registers: list[Value] = [(0, 0)] * REGISTERS
 
@@ -129,16 +147,21 @@ class _Walk:
         """Registers at the start."""
         known = {"position": (self.patterns.position, False), "slot": (self.patterns.slot, False),
                  "token": (np.arange(self.patterns.vocab), True)}
+        if self.sequences == 2 and self.image.kv.slots < 2:
+            raise self.refuse(self.entry.address, "slots", "two sequences of one command have different slots; "
+                                                           "this cache has one")
         if len(self.entry.arguments) > 8:
             raise self.refuse(self.entry.address, "arguments",
                               "a command takes up to 8 arguments; this entry names "
                               f"{len(self.entry.arguments)}")
         for register, name in enumerate(self.entry.arguments, 1):
-            if name not in known:
+            if name.removesuffix("2") not in known:
                 raise self.refuse(self.entry.address, "arguments", "the arguments of an entry are token, "
                                                                    "position and "
-                                  f"slot; this one has {name!r}, whose values the checker does not know")
-            self.registers[register] = self.patterns.add(*known[name])
+                                  "slot, and token2, position2 and slot2 of a second sequence; "
+                                  f"this one has {name!r}, whose values the checker does not know")
+            self.registers[register] = self.patterns.add(*known[name.removesuffix("2")],
+                                                         1 + name.endswith("2"))
 
     def alu(self, address: int, f: dict[str, int]) -> None:
         """Execute an ALU word, in whole numbers, with overflow a violation."""
@@ -157,6 +180,10 @@ class _Walk:
                 raise self.refuse(address, "mixed", "a register may depend on the token, or on position and "
                                                     "slot; this one "
                                   "depends on both, which the checker cannot follow")
+            families = {self.patterns.family(v[1]) for v in (a, b)} - {0}
+            if len(families) == 2:
+                raise self.refuse(address, "mixed sequences", "a register belongs to one of the two sequences; "
+                                                              "this one depends on the arguments of both")
             left, right = (np.array([v[0]]) if v[1] == 0 else self.patterns.values(v) for v in (a, b))
             if fn not in (Alu.ADD, Alu.SUB) and min(left.min(), right.min()) < 0:
                 raise self.refuse(address, "sign", "registers are unsigned in this operation; a negative "
@@ -170,7 +197,7 @@ class _Walk:
                 result = {Alu.ADD: np.add, Alu.SUB: np.subtract, Alu.MUL: np.multiply, Alu.SHL: np.left_shift,
                           Alu.SHR: np.right_shift, Alu.AND: np.bitwise_and, Alu.MIN: np.minimum,
                           Alu.MAX: np.maximum}[Alu(fn)](left, right)
-            value = self.patterns.add(result, a[1] < 0 or b[1] < 0)
+            value = self.patterns.add(result, a[1] < 0 or b[1] < 0, max(families, default=1))
         low, high = self.patterns.range(value)
         if low < _LOWEST or high > _HIGHEST:
             raise self.refuse(address, "wrap", f"register sums must fit 32 bits; this one reaches {low} to "
@@ -187,6 +214,9 @@ class _Walk:
                                                 f"to {high}")
         if pattern < 0:
             raise self.refuse(address, "count", "a loop count may not depend on the token; this one does")
+        if pattern > 0 and self.sequences == 2:
+            raise self.refuse(address, "count", "a loop count of a command for two sequences may not depend on "
+                                                "their arguments; this one does")
         if pattern > 0:
             raise _Split(self.patterns.values(value))
         return max(low, 1)
@@ -251,7 +281,7 @@ class _Walk:
         table = np.array(states, np.int64).reshape(-1, REGISTERS, 2)
         return Trace(self.name, self.entry, self.patterns, np.array(addresses, np.int64), np.array(snapshots,
                                                                                                    np.int64),
-                     table[:, :, 0], table[:, :, 1], executed, pc)
+                     table[:, :, 0], table[:, :, 1], executed, pc, self.sequences)
 
 
 def traces(image: Image, listing: Listing, name: str, complain: Complaint,

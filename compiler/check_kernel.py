@@ -2,6 +2,9 @@
 
 Compiled, and free of everything that changes elsewhere: what an instruction touches comes in as tables whose
 columns are named here, so that a compiled form kept on disk is never stale.
+
+Results belong to the sequence whose arguments or results take part in them: a word of bits, 1 and 2, in which
+0 is neither and 3, a mixture, is a violation.
 """
 
 import numpy as np
@@ -17,8 +20,11 @@ MATRIX, VECTOR = 0, 1
 # Columns of `instructions`, one row an executed instruction.
 (ENGINE, POSITION, STEPS, FENCE, CHAIN, SCALAR_FENCE, COVERS, FIRST_ACCESS, END_ACCESS, MASKED, LIVE, INDEX,
  LENGTH_BASE,
- LENGTH_PATTERN) = range(14)
-INSTRUCTION_COLUMNS = 14
+ LENGTH_PATTERN, OWNER, REDUCES) = range(16)
+INSTRUCTION_COLUMNS = 16
+
+BEGINS, CONTINUES = 1, 2
+"""Values of REDUCES: a reduction afresh, or one that goes on."""
 
 # Columns of `accesses`: cell ``base + o*step_o + i*step_i`` of a space at step ``time + o*time_o +
 # i*time_i``.
@@ -43,8 +49,8 @@ UNDEFINED, CONSTANT, COMPUTED, KEPT = range(4)
  PARTLY_LOST,
  UNUSED, STALE, HIDDEN, ALL_HIDDEN, NOT_STORABLE, NOT_OWN, KEPT_EARLY, KEPT_OTHER, KEPT_ORDER, STALE_SUM,
  NOT_CUT,
- UNMASKED) = range(22)
-KINDS = 22
+ UNMASKED, MIXED, MIXED_SUM, ELSEWHERE) = range(25)
+KINDS = 25
 """Kinds of violation that `walk` finds."""
 
 FOUND_COLUMNS = 6
@@ -69,17 +75,13 @@ def _report(found, flags, kind, k, space, address, other, point):
 
 
 @njit(cache=True)
-def _kept(found, flags, k, ins, address, word, live_word, tiles, cell, kept, owners, lengths, positions,
-          slot):
+def _kept(found, flags, k, ins, address, word, live_word, tiles, cell, kept, lengths, positions):
     """A read of a scratch word that earlier commands wrote, one tile each: every live element must be there.
 
     `kept` (words, T + 1): the latest of the first positions that wrote tiles below n; `lengths` (points,) of
     the instruction at each point of the class, whose `positions` are ascending; `live_word` is the word's
     index as the mask counts.
     """
-    if owners[word] != slot:
-        _report(found, flags, KEPT_OTHER, k, SCRATCH, address, -1, 0)
-        return
     if kept[word, tiles] <= positions[0] - 1:
         return
     for n in range(len(positions)):
@@ -94,9 +96,9 @@ def _kept(found, flags, k, ins, address, word, live_word, tiles, cell, kept, own
 
 
 @njit(cache=True)
-def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kept, owners, patterns,
-         positions, slot, tiles,
-         lost, used, found, totals):
+def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kept, owners, patterns, patterns2,
+         positions, positions2, slots, tiles,
+         lost, used, origin, expected, untimed, found, totals):
     """Check one command for one class of arguments.
 
     Parameters
@@ -111,12 +113,20 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
         Row of `kept` of a word that outlives commands, else -1.
     kept, owners : int64 (words, T + 1), (words,)
         See `_kept`; the slot a word belongs to.
-    patterns : int64 (patterns, points)
-        Register values at each point of the class, less a base.
-    positions : int64 (points,)
-        Argument `position` at each point, ascending; all of one `slot`.
+    patterns, patterns2 : int64 (patterns, points)
+        Register values at each point of the class, less a base, for the first and the second sequence.
+    positions, positions2 : int64 (points,)
+        Argument `position` at each point, ascending; for a sequence all of one slot.
+    slots : int64 (2,)
+        The slot of each sequence; -1 for a second one that there is not.
     lost, used : int64 (5, n)
         Working space, -1 and 0.
+    origin : int64 (n,)
+        Receives the sequence that each instruction belongs to.
+    expected : int64 (n,)
+        What `origin` must be, or -1.
+    untimed : int
+        Sequences whose instructions' distances are not looked at.
     found : int64 (limit, FOUND_COLUMNS)
         Row 0 counts the violations in the others.
     totals : int64 (2,)
@@ -124,7 +134,8 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
     """
     count = len(instructions)
     flags = np.zeros(count, np.int64)
-    lengths = np.zeros(len(positions), np.int64)
+    lengths = np.zeros(max(len(positions), len(positions2)), np.int64)
+    partials = np.int64(0)
     first = np.zeros(2, np.int64)
     last = np.full(2, -1, np.int64)
     scalars_before = -1
@@ -142,8 +153,19 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
             scalars_before = place - 1
         first[engine], last[engine] = start, start + ins[STEPS] - 1
         if ins[MASKED]:
-            for n in range(len(positions)):
-                lengths[n] = ins[LENGTH_BASE] + patterns[ins[LENGTH_PATTERN], n]
+            lengths[:] = ins[LENGTH_BASE]
+            if ins[OWNER] & 2:
+                for n in range(len(positions2)):
+                    lengths[n] += patterns2[ins[LENGTH_PATTERN], n]
+            elif ins[OWNER]:
+                for n in range(len(positions)):
+                    lengths[n] += patterns[ins[LENGTH_PATTERN], n]
+        mine = ins[OWNER]
+        if ins[REDUCES] == CONTINUES:
+            if mine and partials & ~mine:
+                _report(found, flags, MIXED_SUM, k, SCALARS, np.int64(-1), -1, 0)
+            else:
+                mine |= partials
         for a in range(ins[FIRST_ACCESS], ins[END_ACCESS]):
             acc = accesses[a]
             space, base = acc[SPACE], starts[acc[SPACE]]
@@ -188,6 +210,7 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                     distances[SCALAR_WRITE] if space == SCALARS else distances[ACCUMULATE])
             limit = min(inner, max(ins[LIVE],
                                    0)) if ins[MASKED] and space != SCALARS and space != ROW_BUFFER else inner
+            seen = np.int32(-1)
             for o in range(outer):
                 newest, oldest_read = np.int64(-1), np.int64(1 << 62)
                 for i in range(limit):
@@ -199,9 +222,22 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                     if cell[DEFINED] == UNDEFINED:
                         _report(found, flags, UNWRITTEN, k, space, address, -1, 0)
                     elif cell[DEFINED] == KEPT:
-                        _kept(found, flags, k, ins, address, kept_word[address], ins[INDEX] + i, tiles, cell,
-                              kept, owners,
-                              lengths, positions, slot)
+                        word = kept_word[address]
+                        whose = 1 if owners[word] == slots[0] else 2 if owners[word] == slots[1] else 0
+                        if not whose:
+                            _report(found, flags, KEPT_OTHER, k, space, address, -1, 0)
+                        elif mine and whose != mine:
+                            _report(found, flags, MIXED, k, space, address, -1, 0)
+                        else:
+                            mine = whose
+                            _kept(found, flags, k, ins, address, word, ins[INDEX] + i, tiles, cell, kept,
+                                  lengths, positions if whose == 1 else positions2)
+                    if writer >= 0 and writer != seen and origin[writer] & ~mine:
+                        if mine:
+                            _report(found, flags, MIXED, k, space, address, writer, 0)
+                        else:
+                            mine = origin[writer]
+                    seen = writer
                     if writer < 0:
                         if acc[NEEDS] & OWN:
                             _report(found, flags, NOT_OWN, k, space, address, -1, 0)
@@ -209,8 +245,8 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                         if cell[WRITTEN] > covers:
                             _report(found, flags, RACE_READ, k, space, address, writer, 0)
                         totals[1] += 1
-                    elif at - cell[WRITTEN_AT] < need and not (space == SCALARS
-                                                               and cell[WRITTEN] <= scalars_before):
+                    elif (at - cell[WRITTEN_AT] < need and not mine & untimed
+                          and not (space == SCALARS and cell[WRITTEN] <= scalars_before)):
                         _report(found, flags, TOO_SOON, k, space, address, writer, 0)
                     if writer >= 0:
                         if acc[NEEDS] & (NARROW | GIVEN) & ~cell[IS]:
@@ -244,6 +280,11 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                         if writer >= 0 and writer >= newest:
                             _report(found, flags, HIDDEN if limit else ALL_HIDDEN, k, space, address, writer,
                                     0)
+        origin[k] = mine
+        if ins[REDUCES]:
+            partials = mine
+        if expected[k] >= 0 and expected[k] != mine:
+            _report(found, flags, ELSEWHERE, k, SCRATCH, np.int64(-1), -1, 0)
     for space in range(5):
         for k in range(count):
             if lost[space, k] >= 0 and not used[space, k]:

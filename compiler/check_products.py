@@ -38,18 +38,19 @@ class Products:
     @staticmethod
     def complain_results(image: Image, walker: Walker) -> None:
         """Logits that take part in argmax under another number than their own."""
-        first, logits = image.logits
-        words = -(-logits // image.config.tiles)
+        words = -(-image.logits[1] // image.config.tiles)
+        firsts = [image.logits[0], *([image.second[0]] if image.second else [])]
         for address, t in walker.templates.items():
             f = t.fields
             if t.opcode != Opcode.VECTOR or f["reduce"] != Reduce.ARGMAX or not f["w"]:
                 continue
             if f["w_word_reg"] or f["index_reg"]:
                 continue
-            if first <= f["w_word"] < first + words and f["index"] != f["w_word"] - first:
-                walker.complain(address, "logits", "argmax counts logits as the image does, from scratch "
-                                                   f"word {first}; index must "
-                                f"be {f['w_word'] - first}, it is {f['index']}")
+            for first in firsts:
+                if first <= f["w_word"] < first + words and f["index"] != f["w_word"] - first:
+                    walker.complain(address, "logits", "argmax counts logits as the image does, from scratch "
+                                                       f"word {first}; index must "
+                                    f"be {f['w_word'] - first}, it is {f['index']}")
 
 
 def _uneven(product: Products, listing: Listing, complain: Complaint) -> None:

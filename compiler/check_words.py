@@ -70,6 +70,12 @@ def sentence(kind: int, space: int, cell: int, other: str, times: Latencies) -> 
         kernel.UNMASKED: f"scores beyond the length are void; {what} by {other} holds some and is read "
                          "without a mask",
         kernel.NOT_OWN: f"{what} is a result of the command, which must write it before HALT; it does not",
+        kernel.MIXED: f"the two sequences of a command have nothing in common; {what}, a result of the one"
+                      + (f" by {other}" if other else "") + ", takes part here in what is the other's",
+        kernel.MIXED_SUM: "the two sequences of a command have nothing in common; this reduction of the one "
+                          "continues a reduction of the other",
+        kernel.ELSEWHERE: "an instruction works for the same sequence whatever the arguments are; this one "
+                          "works for another, or for none, when they change",
         kernel.KEPT_EARLY: f"{what} holds what earlier positions stored; some of it below the length was "
                            "stored by none",
         kernel.KEPT_OTHER: f"{what} holds what positions of another slot stored",

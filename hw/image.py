@@ -37,7 +37,9 @@ class ImageError(WordlineError):
 class Entry:
     """An entry point: where it starts, what its arguments mean, for which context lengths it is meant.
 
-    `arguments` names registers 1, 2, … in order. `context` is the largest context length (position + 1) it handles.
+    `arguments` names registers 1, 2, … in order: ``token``, ``position``, ``slot``, and of a second sequence, in
+    another slot, ``token2``, ``position2``, ``slot2``. `context` is the largest context length (position + 1) it
+    handles.
     """
 
     address: int
@@ -80,7 +82,7 @@ class Image:
         The device it was compiled for.
     entries : dict
         Entry points by name: ``prefill@C`` runs one token without logits, ``decode@C`` with, for contexts up to C;
-        ``pair@C``, if the cache holds two sequences, is ``decode`` for two at once.
+        ``pair@C``, if the image has it, is ``decode`` for two at once, ``slot`` and ``slot2`` of which differ.
     array, scratch : ndarray of uint32
         Contents of the first rows (n, 10, T) and words (n, T) of every tile.
     scalars, microcode, tables, functions : ndarray of uint32

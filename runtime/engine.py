@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic, perf_counter
 
 import numpy as np
@@ -261,7 +261,7 @@ class Engine:
         groups: list[list[Slot]] = []
         halves: dict[int, list[Slot]] = {}  # by the entry point that the slot needs, so that it gets that one always
         for slot in ready:
-            if self._second is None or self._input(slot)[0] != "decode" or _job(slot).alone:
+            if not self._pairs or self._input(slot)[0] != "decode" or _job(slot).alone:
                 groups.append([slot])
                 continue
             bucket = self.image.entry("pair", len(slot.tokens) + 1).context
@@ -317,10 +317,8 @@ class Engine:
     def _read(self, job: Job, sequence: int) -> tuple[int | None, np.ndarray | None]:
         """The device's choice or the logits of the first or the second sequence of a command."""
         if job.request.needs_logits or job.request.prompt_logprobs:
-            return None, self.device.read_logits(self._second if sequence else self.image)
-        if sequence and self._second is not None:
-            return int(self.device.read_scalar(self._second.argmax).view(np.uint32)), None
-        return self.device.read_argmax(), None
+            return None, self.device.read_logits(sequence)
+        return self.device.read_argmax(sequence), None
 
     def _count(self, kind: str, completion: Completion, positions: Sequence[int]) -> None:
         s = self.stats
@@ -393,8 +391,7 @@ class Engine:
         self.device.load(image)
         self.image = image
         self._slots = Slots(self.device.kv)
-        second = image.second if any(name.startswith("pair@") for name in image.entries) else None
-        self._second: Image | None = second and replace(image, logits=(second[0], image.logits[1]), argmax=second[1])
+        self._pairs = any(name.startswith("pair@") for name in image.entries)
 
     def _replace(self, replacement: _Replacement) -> None:
         self._slots.release()

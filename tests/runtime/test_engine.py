@@ -26,7 +26,8 @@ CONTEXT, SLOTS = 64, 3
 
 def compiled(folder, seed: int = 0, slots: int = SLOTS) -> Image:
     path = write_random_model(folder / f"random{seed}.gguf", layers=1, seed=seed).path
-    return compile_model(path, preset("tiny"), context=CONTEXT, slots=slots, effort=1, checked=False)
+    return compile_model(path, preset("tiny"), context=CONTEXT, slots=slots, pairs=slots > 1, effort=1,
+                         checked=False)
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +157,6 @@ def test_commands_go_round(device, image):
 
 
 def test_two_sequences_share_a_command_when_both_want_a_token(engine, device, image):
-    if "pair@64" not in image.entries:
-        pytest.skip("this image runs one sequence a command")
     requests = [Request((5, 6, 7, 8), Sampling(temperature=1, seed=n), max_tokens=9, logprobs=1) for n in range(3)]
     heard = [submit(engine, request)[1] for request in requests]
     run(engine)
