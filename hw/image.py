@@ -204,10 +204,11 @@ def _image(path: Path, meta: dict[str, Any], tensors: dict[str, np.ndarray]) -> 
     for part in ("text", "model", "report"):
         if not isinstance(meta[part], dict):
             raise TypeError(f"{part!r} is {meta[part]!r}")
+    first, count = meta["logits"]
     return Image(
         config=config, entries={k: Entry(e["address"], tuple(e["arguments"]), e["context"])
                                 for k, e in meta["entries"].items()},
-        kv=_layout(meta["kv"]), logits=tuple(meta["logits"]), argmax=meta["argmax"],
+        kv=_layout(meta["kv"]), logits=(first, count), argmax=meta["argmax"],
         second=tuple(meta["second"]) if meta["second"] else None,
         operators=[(first, last, name) for first, last, name in meta["operators"]], text=meta["text"],
         model=meta["model"], report=meta["report"], **tensors)
