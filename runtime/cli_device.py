@@ -34,6 +34,7 @@ from runtime.cli import (
     progress,
     table,
 )
+from runtime.cli_replay import replay
 from runtime.conversation import Conversation
 from runtime.device import Device
 from runtime.lockstep import Diverged, Lockstep
@@ -343,4 +344,4 @@ def _show_devices(found: list[dict[str, str]]) -> None:
         out.print(f"      {device['detail']}", markup=False, style="dim")
 
 
-COMMANDS = (run, chat, sim, bench, devices)
+COMMANDS = (run, chat, sim, replay, bench, devices)
