@@ -182,7 +182,7 @@ def _compile(name: str, work: Path, harness: Iterable[str], trace: Trace, quick:
     objects = work / "objects"
     objects.mkdir()
     design = sorted((work / "cpp").glob("*.cpp"))
-    if sum(source.stat().st_size for source in design) <= UNITY:
+    if quick or sum(source.stat().st_size for source in design) <= UNITY:
         whole = "".join(f'#include "{source.name}"\n' for source in design)
         design = _write(work / "cpp", {f"{PREFIX}__ALL.cpp": whole})
     defines = _defines(trace)
