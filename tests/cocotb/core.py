@@ -145,6 +145,10 @@ def expected(samples):
     return answers, status, ends
 
 
+def _hex(words):
+    return " ".join(f"{word:08x}" for word in words)
+
+
 async def command(wires, arguments):
     wires.put(host_read=0, host_write=0, start=1, entry=ENTRY,
               arguments=sum(value << 32 * n for n, value in enumerate(arguments)))
@@ -186,9 +190,11 @@ async def equals_the_model(dut, seed, gaps):
 
     answers, status, ends = expected(wires.samples)
     assert len(ends) == 2 and len(answers) == len(everything) + 120
+    wrong = []
     for cycle, (space, address, words) in answers.items():
         got = wires.samples[cycle]["host_q"]
         found = [got >> 32 * n & 0xFFFF_FFFF for n in range(len(words))]
-        assert found == words, (f"seed {seed}, cycle {cycle}: {space.name.lower()} line {address}: "
-                                f"wanted {words}; got {found}")
+        if found != words:
+            wrong.append(f"cycle {cycle}: {space.name.lower()} line {address}: wanted {_hex(words)}; got {_hex(found)}")
+    assert not wrong, f"seed {seed}: {len(wrong)} answers of {len(answers)} are wrong:\n" + "\n".join(wrong[:20])
     wires.compare(status)

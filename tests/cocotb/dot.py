@@ -11,7 +11,7 @@ from sim import numerics
 from tests.cocotb.wires import Wires, signed
 
 COUNT = int(os.environ["COUNT"])
-INTEGERS = [f"q__{n}" for n in range(32)]
+INTEGERS = [f"q_{n}" for n in range(32)]
 INPUTS = {"row": 256, "side": 64, "format": 2, **dict.fromkeys(INTEGERS, 9), "e": 8, "sum": 14}
 E2M1 = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]
 """OCP Microscaling Formats 1.0, section 5.3.3, doubled."""

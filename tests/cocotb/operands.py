@@ -9,8 +9,8 @@ from tests.cocotb.wires import Wires, signed
 
 BITS, BLOCKS, COUNT = (int(os.environ[name]) for name in ("BITS", "BLOCKS", "COUNT"))
 ADDRESS = (BLOCKS - 1).bit_length()
-Q = [f"q__{n}" for n in range(32)]
-INTEGERS = [f"integers__{n}" for n in range(32)]
+Q = [f"q_{n}" for n in range(32)]
+INTEGERS = [f"integers_{n}" for n in range(32)]
 INPUTS = {"read": 1, "address": ADDRESS, "column": 1, "write": 1, "write_address": ADDRESS, **dict.fromkeys(Q, 9),
           "write_sum": 14, "write_exponent": 8, "host_write": 1, "host_read": 1, "host_address": 24, "host_data": 320,
           "host_strobe": 10}

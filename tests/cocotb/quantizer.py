@@ -11,9 +11,9 @@ from tests.cocotb.wires import Wires
 
 TILES, BITS, COUNT = (int(os.environ[name]) for name in ("TILES", "BITS", "COUNT"))
 WORDS = 32 // TILES
-INPUTS = {"valid": 1, "first": 1, **{f"x__{lane}": 32 for lane in range(TILES)}, "narrow": 1, "given": 1,
+INPUTS = {"valid": 1, "first": 1, **{f"x_{lane}": 32 for lane in range(TILES)}, "narrow": 1, "given": 1,
           "scale": 32, "address": 12}
-INTEGERS = [f"o_q__{n}" for n in range(32)]
+INTEGERS = [f"o_q_{n}" for n in range(32)]
 OUTPUTS = ["o_valid", "o_address", "o_e", "o_sum", "nonfinite", *INTEGERS]
 STRANGE = [0, 1, 0x7F_FFFF, 0x7F7F_FFFF, 0x7F80_0000, 0x7FC0_0000]
 
@@ -43,7 +43,7 @@ def words_of_blocks(random):
         # Every eighth block is left unfinished, and what follows says that it is a first word.
         broken = n % 8 == 7 and WORDS > 1
         for k in range(random.randrange(1, WORDS) if broken else WORDS):
-            lanes = {f"x__{lane}": words[k * TILES + lane] for lane in range(TILES)}
+            lanes = {f"x_{lane}": words[k * TILES + lane] for lane in range(TILES)}
             yield {"valid": 1, "first": int(k == 0), **lanes, **facts}
 
 
@@ -53,7 +53,7 @@ def expected(samples):
     for cycle, seen in enumerate(samples[:-Quantizer.latency]):
         due = cycle + Quantizer.latency
         if seen["valid"]:
-            words = ([] if seen["first"] else words) + [seen[f"x__{lane}"] for lane in range(TILES)]
+            words = ([] if seen["first"] else words) + [seen[f"x_{lane}"] for lane in range(TILES)]
         if not seen["valid"] or len(words) < 32:
             yield due, {"o_valid": 0, "nonfinite": 0}
             continue
@@ -75,7 +75,7 @@ def expected(samples):
 @cocotb.parametrize(seed=[1, 2], gaps=[0.0, 0.4])
 async def equals_the_model(dut, seed, gaps):
     wires = await Wires.start(dut, seed, inputs=INPUTS, outputs=OUTPUTS)
-    pause = lambda: {"valid": 0, "x__0": wires.random.getrandbits(32),  # noqa: E731
+    pause = lambda: {"valid": 0, "x_0": wires.random.getrandbits(32),  # noqa: E731
                      "first": wires.random.getrandbits(1)}
     await wires.drive(words_of_blocks(wires.random), gaps=gaps, pause=pause)
     await wires.cycle(Quantizer.latency + 1)

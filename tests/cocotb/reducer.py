@@ -12,7 +12,7 @@ from tests.cocotb.wires import Wires
 
 TILES, COUNT = int(os.environ["TILES"]), int(os.environ["COUNT"])
 DEPTH = reduce_depth(TILES)
-LANES = [f"x__{lane}" for lane in range(TILES)]
+LANES = [f"x_{lane}" for lane in range(TILES)]
 INPUTS = {"valid": 1, **dict.fromkeys(LANES, 32), "op": 3, "absolute": 1, "init": 1, "emit": 1, "word": 20, "dest": 6}
 OUTPUTS = ["o_valid", "o_dest", "o_value", "o_index", "o_argmax"]
 STRANGE = [0, 1, 0x7F80_0000, 0x7FC0_0000, 0x7FFF_FFFF]
@@ -78,7 +78,7 @@ def expected(samples):
 @cocotb.parametrize(seed=[1, 2], gaps=[0.0, 0.4])
 async def equals_the_model(dut, seed, gaps):
     wires = await Wires.start(dut, seed, inputs=INPUTS, outputs=OUTPUTS)
-    pause = lambda: {"valid": 0, "x__0": wires.random.getrandbits(32),  # noqa: E731
+    pause = lambda: {"valid": 0, "x_0": wires.random.getrandbits(32),  # noqa: E731
                      "init": wires.random.getrandbits(1), "emit": 1}
     await wires.drive(words(wires.random), gaps=gaps, pause=pause)
     await wires.cycle(DEPTH + 1)

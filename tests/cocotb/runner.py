@@ -13,6 +13,9 @@ from pathlib import Path
 from unittest import mock
 
 import cocotb
+from amaranth import Value
+from amaranth.hdl._ir import PortDirection
+from amaranth.lib import wiring
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Icarus, Verilator
 
@@ -60,6 +63,13 @@ def _icarus_version() -> str:
     return subprocess.run(["iverilog", "-V"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
+def _pins(component) -> dict[str, tuple[Value, PortDirection]]:
+    """Ports by name; members of an array are called ``x_0``, for Verilator loses names with two underscores."""
+    return {"_".join(map(str, path)): (Value.cast(value), PortDirection.Input if member.flow == wiring.In else
+                                       PortDirection.Output)
+            for path, member, value in component.signature.flatten(component)}
+
+
 def run(component, module: str, *, verilog: dict[str, str] | None = None, settings: str = "",
         seed: int | None = None, simulator: str = "verilator", **environment_: str) -> int:
     """Run all cocotb tests in the Python module `module` on an Amaranth component; the number of tests.
@@ -70,12 +80,12 @@ def run(component, module: str, *, verilog: dict[str, str] | None = None, settin
     """
     verilated = simulator == "verilator"
     require("g++", "make", "perl") if verilated else require("iverilog")
-    sources = {"top.v": emit_verilog(component, TOP), **(verilog or {})}
+    pins = _pins(component)
+    sources = {"top.v": emit_verilog(component, TOP, pins), **(verilog or {})}
     if verilated:
         # Only the pins are visible to cocotb: what it can see, Verilator cannot optimise.
-        names = ["__".join(map(str, path)) for path, _, _ in component.signature.flatten(component)]
-        pins = "".join(f'public_flat_rw -module "{TOP}" -var "{pin}"\n' for pin in ["clk", "rst", *names])
-        sources["pins.vlt"] = "`verilator_config\n" + pins + settings
+        visible = "".join(f'public_flat_rw -module "{TOP}" -var "{pin}"\n' for pin in ["clk", "rst", *pins])
+        sources["pins.vlt"] = "`verilator_config\n" + visible + settings
     version = verilator_version() if verilated else _icarus_version()
     key = hashlib.sha256(repr((sorted(sources.items()), version)).encode()).hexdigest()[:16]
     folder = cache_directory() / "cocotb" / key

@@ -9,8 +9,8 @@ from hw.scalars import READS
 from tests.cocotb.wires import Wires
 
 COUNT = int(os.environ["COUNT"])
-ADDRESSES = [f"address__{n}" for n in range(READS)]
-VALUES = [f"q__{n}" for n in range(READS)]
+ADDRESSES = [f"address_{n}" for n in range(READS)]
+VALUES = [f"q_{n}" for n in range(READS)]
 INPUTS = {**dict.fromkeys(ADDRESSES, 6), "write": 1, "write_address": 6, "data": 32, "both": 1, "index": 32}
 
 
