@@ -7,9 +7,9 @@ import pytest
 
 from hw.config import preset
 from hw.memorymap import SPACE_TABLE, Space, lines, pitch, window_address
+from runtime.conformance.program import small_image
 from sim import rtl, verilator
 from sim.rtl import RtlDevice, RtlError
-from runtime.conformance.program import small_image
 
 pytestmark = pytest.mark.rtl
 
