@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hw.config import BLOCK, SCALARS, HardwareConfig
+from hw.config import BLOCK, REGISTERS, SCALARS, HardwareConfig
 from hw.isa import (
     FUNCTION_FIELDS,
     FUNCTIONS,
@@ -118,11 +118,11 @@ def _matrix(random: np.random.Generator, config: HardwareConfig, opcode: Opcode)
     values = {"nj": nj, "row": _base(random, config.rows, (nj, row_j), inner), "row_j": row_j}
     if opcode == Opcode.FETCH:
         return values | {"acc": _base(random, config.row_buffer, (nj, 1)), "all": int(random.integers(0, 2)),
-                         "tile_reg": int(random.integers(0, 16))}
+                         "tile_reg": int(random.integers(0, REGISTERS))}
     values |= {"block": _base(random, config.operands, (nj, block_j)), "block_j": block_j}
     if opcode == Opcode.STORE_ROW:
-        return values | {"tile_reg": int(random.integers(0, 16))}
-    return values | {"row_r": row_r, "column_reg": int(random.integers(0, 16))}
+        return values | {"tile_reg": int(random.integers(0, REGISTERS))}
+    return values | {"row_r": row_r, "column_reg": int(random.integers(0, REGISTERS))}
 
 
 def _pick(random: np.random.Generator, choices: Any) -> int:
@@ -139,7 +139,7 @@ def _vector(random: np.random.Generator, config: HardwareConfig) -> Values:
         "c_negate": int(random.integers(0, 2)), "d": _pick(random, D),
         "function": int(random.integers(0, FUNCTIONS)) if random.random() < 0.5 else 0,
         "row_format": _pick(random, [RowFormat[f.upper()] for f in config.formats]),
-        "half_reg": int(random.integers(0, 16)),
+        "half_reg": int(random.integers(0, REGISTERS)),
     }
     for name in ("x", "y"):
         o, i = int(random.integers(-15, 16)), int(random.integers(0, 2))
@@ -161,7 +161,7 @@ def _vector(random: np.random.Generator, config: HardwareConfig) -> Values:
         half = config.scratch // 2
         v |= {"w": 1, "w_early": int(random.integers(0, 2)), "w_o": o, "w_i": i,
               "w_word": half + _base(random, config.scratch - half, (outer, o), (inner, i)),
-              "w_single": int(random.integers(0, 2)), "w_tile_reg": int(random.integers(0, 16))}
+              "w_single": int(random.integers(0, 2)), "w_tile_reg": int(random.integers(0, REGISTERS))}
     if quantize:
         o = inner // words + int(random.integers(0, 2))
         v |= {"quantize": 1, "quantize_early": int(random.integers(0, 2)), "narrow": int(random.integers(0, 2)),
@@ -178,7 +178,7 @@ def _vector(random: np.random.Generator, config: HardwareConfig) -> Values:
         if {int(A.S)} & {v["a"], v["b"], v["c"], v["d"]} and outer > 1:
             v |= {"p_o": 0, "q_o": 0, "r_o": 0, "p": SCALARS - 1, "q": SCALARS - 1, "r": SCALARS - 1}
     v |= {"mask": int(random.integers(0, 2)), "index": int(random.integers(0, 20)), "index_reg": 0,
-          "length_reg": int(random.integers(0, 16))}
+          "length_reg": int(random.integers(0, REGISTERS))}
     return v
 
 

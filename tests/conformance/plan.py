@@ -17,8 +17,8 @@ from tests.randomprogram import random_instruction
 
 __all__ = ["Item", "Loop", "Plan", "build", "random_plan", "size"]
 
-OFFSET = 15  # this register holds a small number, which the plan takes from the fields it is added to
-SETUP = range(9, 15)  # registers with random contents: tiles, halves, columns, lengths
+OFFSET = 31  # this register holds a small number, which the plan takes from the fields it is added to
+SETUP = (9, 10, 11, 14, 15, 16, 22, 30)  # registers with random contents: tiles, halves, columns, lengths
 READ_SCALARS = 32  # scalars from here on are read inside a section, those before are written
 RELATIVE = ("row", "block", "acc", "x", "y", "z", "w_word", "index", "nj", "nr", "inner")
 
@@ -85,8 +85,8 @@ def _items(random: np.random.Generator, half: HardwareConfig, section: int) -> l
     if kind < 0.12:
         fn = int(random.integers(0, len(Alu)))
         return [Instruction(Opcode.ALU, {
-            "fn": fn, "rd": int(random.choice(SETUP)), "ra": int(random.integers(0, 15)),
-            "rb": int(random.integers(0, 15)), "imm": int(random.integers(0, 1 << int(random.integers(1, 33))))})]
+            "fn": fn, "rd": int(random.choice(SETUP)), "ra": int(random.integers(0, OFFSET)),
+            "rb": int(random.integers(0, OFFSET)), "imm": int(random.integers(0, 1 << int(random.integers(1, 33))))})]
     if kind < 0.5:
         return [_matrix(random, half, section % 2)]
     return _vectors(random, half, 1 - section % 2)

@@ -28,7 +28,7 @@ class Slow:
         self.registers = [0] * REGISTERS
 
     def run(self, program: list[Instruction], arguments: list[int]) -> None:
-        self.registers = [0, *arguments, *[0] * (15 - len(arguments))]
+        self.registers = [0, *arguments, *[0] * (REGISTERS - 1 - len(arguments))]
         loops: list[list[int]] = []
         at = 0
         while (instruction := program[at]).opcode != Opcode.HALT:
