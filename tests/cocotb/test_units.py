@@ -67,8 +67,11 @@ UNITS: dict[str, tuple[Callable[[], Any], str, dict[str, object]]] = {
 """Units: what makes one, the module of its tests, and their environment."""
 
 
-ARITHMETIC = {"floats", "special", "quantizer", "reducer", "dot"}
-"""Modules that ``make test`` leaves to ``make sim``: `tests.hw` tries these units with a thousand times the vectors."""
+QUICK = {"front"}
+"""Modules that ``make test`` runs too; ``make sim`` runs all."""
+
+CRASHING = {"quantizer", "operands"}
+"""Modules in which the lookup of a port ends the Verilator simulation (a segmentation fault inside its VPI)."""
 
 SIMULATORS = [
     "verilator",
@@ -79,9 +82,11 @@ SIMULATORS = [
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.long if module in ARITHMETIC else ())
+    pytest.param(name, marks=() if module in QUICK else pytest.mark.long)
     for name, (_, module, _) in UNITS.items()])
 def test_unit(name: str, simulator: str) -> None:
     make, module, facts = UNITS[name]
+    if simulator == "verilator" and module in CRASHING:
+        pytest.xfail("Verilator's VPI ends with a segmentation fault when a port of this unit is looked up")
     environment = {key: value if isinstance(value, str) else json.dumps(value) for key, value in facts.items()}
     assert run(make(), f"tests.cocotb.{module}", verilog=MEMORIES, simulator=simulator, **environment) >= 2
