@@ -1,17 +1,21 @@
 """Runs one sequence on a device: prompt processing, generation, and a KV cache kept from turn to turn."""
 
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from hw.errors import WordlineError
 from hw.image import Entry, Image
+from runtime.device import Device
+from runtime.dispatcher import Operation
 from runtime.kvcache import KvCache
 from runtime.sampling import Sampler, Sampling
 from runtime.transport import Completion
+from runtime.wait import wait
 
 __all__ = ["GREEDY", "Machine", "Session", "SessionError", "Step"]
 
@@ -51,6 +55,17 @@ class Step:
     seconds: float
 
 
+class _Begun(NamedTuple):
+    """A command on its way: queued on a device, or done on a machine that has no queue."""
+
+    kind: str
+    token: int
+    position: int
+    started: float
+    queued: Operation | None
+    done: Completion | None
+
+
 class Session:
     """One sequence in one slot of the KV cache. Use it as a context manager, or `close` it.
 
@@ -75,6 +90,7 @@ class Session:
         self.slot = device.kv.take()
         self.tokens: list[int] = []
         self.steps: list[Step] = []
+        self._ended = 0.0
 
     @property
     def vocabulary(self) -> int:
@@ -121,8 +137,20 @@ class Session:
         while kept < min(len(prompt), len(self.tokens)) and prompt[kept] == self.tokens[kept]:
             kept += 1
         self._truncate(kept)
-        for token in prompt[kept:]:
-            self._run("prefill", token)
+        # The next command is on the device before the one before it is done.
+        ahead = 1 if isinstance(self.device, Device) else 0
+        begun: deque[_Begun] = deque()
+        try:
+            for token in prompt[kept:]:
+                begun.append(self._begin("prefill", token))
+                if len(begun) > ahead:
+                    self._end(begun.popleft())
+            while begun:
+                self._end(begun.popleft())
+        except BaseException:
+            # A command that is left behind runs before whatever is queued for its slot later, so it does no harm.
+            self.device.kv.truncate(self.slot, len(self.tokens))
+            raise
 
     def score(self, tokens: Sequence[int]) -> Iterator[np.ndarray]:
         """Logits, float32 (vocabulary,), after each of `tokens`, from an empty cache."""
@@ -147,16 +175,30 @@ class Session:
         self.device.kv.truncate(self.slot, length)
 
     def _run(self, kind: str, token: int) -> None:
+        try:
+            self._end(self._begin(kind, token))
+        except BaseException:  # an interrupted command has written nothing that counts
+            self.device.kv.truncate(self.slot, len(self.tokens))
+            raise
+
+    def _begin(self, kind: str, token: int) -> "_Begun":
         position = self.device.kv.grow(self.slot)
         entry = self.image.entry(kind, position + 1)
         values = {"token": token, "position": position, "slot": self.slot}
+        arguments = {name: values[name] for name in entry.arguments}
         started = time.perf_counter()
-        try:
-            done = self.device.submit(entry, **{name: values[name] for name in entry.arguments})
-        except BaseException:  # an interrupted command has written nothing that counts
-            self.device.kv.truncate(self.slot, position)
-            raise
-        seconds = time.perf_counter() - started
+        if isinstance(self.device, Device):
+            return _Begun(kind, token, position, started, self.device.enqueue(entry, **arguments), None)
+        return _Begun(kind, token, position, started, None, self.device.submit(entry, **arguments))
+
+    def _end(self, begun: "_Begun") -> None:
+        kind, token, position, started, queued, done = begun
+        if queued is not None:
+            wait(queued)
+            done = queued.completion
+        assert done is not None
+        now = time.perf_counter()
+        seconds, self._ended = now - max(started, self._ended), now
         self.tokens.append(token)
         self.steps.append(Step(kind, token, position, done.cycles, seconds))
         if done.nonfinite:

@@ -114,6 +114,38 @@ def test_a_token_moves_its_number_or_its_logits_and_nothing_else(sampling, words
         assert transport.read_words == [words] * 5 and len(transport.written_words) == loaded
 
 
+class Watching(NullTransport):
+    """Notes when a command is submitted and when its completion is taken."""
+
+    def __init__(self) -> None:
+        super().__init__(TINY)
+        self.events: list[str] = []
+
+    def submit(self, command):
+        self.events.append(f"submit {command.arguments[1]}")
+        return super().submit(command)
+
+    def poll(self):
+        done = super().poll()
+        if done is not None:
+            self.events.append("done")
+        return done
+
+
+def test_the_next_command_of_a_prompt_is_there_before_the_one_before_is_done():
+    image = small_image(TINY)
+    image.entries = {f"{kind}@16": Entry(8, ("token", "position", "slot"), 16) for kind in ("prefill", "decode")}
+    transport = Watching()
+    with Device(transport) as device:
+        device.load(image)
+        with Session(device, image) as session:
+            session.feed([1, 2, 3, 4])
+            assert session.tokens == [1, 2, 3, 4] and [s.position for s in session.steps] == [0, 1, 2, 3]
+    assert transport.events[:3] == ["submit 0", "submit 1", "done"]
+    for n in (2, 3):
+        assert transport.events.index(f"submit {n}") < len(transport.events) - 1 - transport.events[::-1].index("done")
+
+
 def test_a_message_names_the_device_as_it_was_opened():
     message = re.escape("device 'model:tiny' must have a model; it has none: call load(image) first")
     with Device.open("model:tiny") as device, pytest.raises(DeviceError, match=f"^{message}$"):
