@@ -48,6 +48,8 @@ class DotUnit(wiring.Component):
     packed : bool
         Whether products of 22 by 9 bits make both sums at once, which simulates fastest, or products of 18 by
         9 bits, which are smallest. The function is the same.
+    formats : tuple of str
+        Row formats that occur, as in `HardwareConfig`.
 
     Members
     -------
@@ -63,8 +65,9 @@ class DotUnit(wiring.Component):
 
     latency = latency.DOT
 
-    def __init__(self, *, packed: bool = True) -> None:
+    def __init__(self, *, packed: bool = True, formats: tuple[str, ...] = ("q8", "q4", "f4")) -> None:
         self.packed = packed
+        self.formats = formats
         super().__init__({
             "row":    In(256),
             "side":   In(64),
@@ -105,10 +108,11 @@ class DotUnit(wiring.Component):
             with m.Case(RowFormat.Q8):
                 for n in range(BLOCK):
                     m.d.comb += byte(low[n], high[n], self.row[8 * n:8 * n + 8])
-            with m.Case(RowFormat.F4):
-                for n in range(BLOCK):
-                    _look_up(m, low[n], nibble[n], offset)
-                    _look_up(m, high[n], nibble[BLOCK + n], offset)
+            if "f4" in self.formats:
+                with m.Case(RowFormat.F4):
+                    for n in range(BLOCK):
+                        _look_up(m, low[n], nibble[n], offset)
+                        _look_up(m, high[n], nibble[BLOCK + n], offset)
             with m.Default():
                 for n in range(BLOCK):
                     m.d.comb += [low[n].eq(nibble[n]), high[n].eq(nibble[BLOCK + n])]

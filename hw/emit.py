@@ -26,9 +26,12 @@ def verilog(component, name: str) -> str:
     return back.convert(component, name=name, emit_src=False)
 
 
-def tile_sources(config: HardwareConfig) -> dict[str, str]:
-    """Verilog files of the tile (module ``tile``) and its memories, by name; the core needs them."""
-    return {"wordline_ram.v": VERILOG, "tile.v": verilog(Tile(config), "tile")}
+def tile_sources(config: HardwareConfig, *, packed: bool = True) -> dict[str, str]:
+    """Verilog files of the tile (module ``tile``) and its memories, by name; the core needs them.
+
+    Without `packed` the dot unit has products that fit multipliers of 18 by 18 bits, as FPGAs have them.
+    """
+    return {"wordline_ram.v": VERILOG, "tile.v": verilog(Tile(config, packed=packed), "tile")}
 
 
 def core_sources(config: HardwareConfig) -> dict[str, str]:

@@ -50,6 +50,8 @@ class Tile(wiring.Component):
     ----------
     config : HardwareConfig
         The device.
+    packed : bool
+        Which products the dot unit is made of (`hw.dot.DotUnit`).
 
     Members
     -------
@@ -79,8 +81,9 @@ class Tile(wiring.Component):
         Entry of the function table.
     """
 
-    def __init__(self, config: HardwareConfig) -> None:
+    def __init__(self, config: HardwareConfig, *, packed: bool = True) -> None:
         self.config = config
+        self.packed = packed
         super().__init__(tile_ports(config))
 
     def elaborate(self, platform):
@@ -126,7 +129,7 @@ class Tile(wiring.Component):
         ]
 
         # ROW: to the dot unit, or towards the row buffer. -----------------------------------------------------------
-        m.submodules.dot = dot = DotUnit()
+        m.submodules.dot = dot = DotUnit(packed=self.packed, formats=config.formats)
         m.d.comb += [
             dot.row.eq(array.q[:256]),
             dot.side.eq(array.q[256:]),
