@@ -7,9 +7,8 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
+import sys
 from contextlib import suppress
-from pathlib import Path
 from unittest import mock
 
 import cocotb
@@ -38,24 +37,6 @@ class _Runner(Verilator):
     def _build_command(self):
         compile_, make = super()._build_command()
         return [[argument for argument in compile_ if argument != "--public-flat-rw"], make]
-
-
-def _share_runtime(folder: Path, shelf: Path) -> None:
-    """Lend the build in `folder` the objects of Verilator's own library from `shelf`, or put its own there.
-
-    They are the same for every design, and compiling them takes longer than compiling a small one.
-    """
-    if shelf.exists():
-        for name in shelf.iterdir():
-            shutil.copy(name, folder)  # new files, so that make finds them up to date
-    elif (folder / TOP).exists():
-        with tempfile.TemporaryDirectory(dir=shelf.parent) as place:
-            objects = Path(place) / "objects"
-            objects.mkdir()
-            for name in folder.glob("veril*.o"):
-                shutil.copy(name, objects)
-            with suppress(OSError):  # somebody else was first
-                objects.rename(shelf)
 
 
 @functools.cache
@@ -87,8 +68,9 @@ def run(component, module: str, *, verilog: dict[str, str] | None = None, settin
         visible = "".join(f'public_flat_rw -module "{TOP}" -var "{pin}"\n' for pin in ["clk", "rst", *pins])
         sources["pins.vlt"] = "`verilator_config\n" + visible + settings
     version = verilator_version() if verilated else _icarus_version()
-    key = hashlib.sha256(repr((sorted(sources.items()), version)).encode()).hexdigest()[:16]
-    folder = cache_directory() / "cocotb" / key
+    # A program finds cocotb's libraries where they were when it was built.
+    key = hashlib.sha256(repr((sorted(sources.items()), version, cocotb.__version__, sys.prefix)).encode())
+    folder = cache_directory() / "cocotb" / key.hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     with mock.patch.dict(os.environ, environment()):
         runner = _Runner() if verilated else Icarus()
@@ -97,17 +79,10 @@ def run(component, module: str, *, verilog: dict[str, str] | None = None, settin
         if not program.exists():
             for name, text in sources.items():
                 (folder / name).write_text(text)
-            options = [*FLAGS, "-CFLAGS", "-O0"]
-            same = hashlib.sha256(repr((version, cocotb.__version__, options)).encode()).hexdigest()[:16]
-            shelf = folder.parent / f"runtime-{same}"
-            if verilated:
-                _share_runtime(folder, shelf)
             runner.build(
                 sources=[folder / name for name in sources], hdl_toplevel=TOP, build_dir=folder, always=True,
                 timescale=("1ns", "1ps"), log_file=folder / "build.log",
-                build_args=options if verilated else [])
-            if verilated and not shelf.exists():
-                _share_runtime(folder, shelf)
+                build_args=[*FLAGS, "-CFLAGS", "-O0"] if verilated else [])
         else:
             runner.build_dir = folder
         report, results = folder / f"{module}.log", folder / f"{module}.xml"

@@ -70,9 +70,6 @@ UNITS: dict[str, tuple[Callable[[], Any], str, dict[str, object]]] = {
 QUICK = {"front"}
 """Modules that ``make test`` runs too; ``make sim`` runs all."""
 
-CRASHING = {"quantizer", "operands"}
-"""Modules in which the lookup of a port ends the Verilator simulation (a segmentation fault inside its VPI)."""
-
 SIMULATORS = [
     "verilator",
     pytest.param("icarus", marks=[pytest.mark.long, pytest.mark.skipif(
@@ -86,7 +83,5 @@ SIMULATORS = [
     for name, (_, module, _) in UNITS.items()])
 def test_unit(name: str, simulator: str) -> None:
     make, module, facts = UNITS[name]
-    if simulator == "verilator" and module in CRASHING:
-        pytest.xfail("Verilator's VPI ends with a segmentation fault when a port of this unit is looked up")
     environment = {key: value if isinstance(value, str) else json.dumps(value) for key, value in facts.items()}
     assert run(make(), f"tests.cocotb.{module}", verilog=MEMORIES, simulator=simulator, **environment) >= 2
