@@ -20,8 +20,8 @@ context, slot below the cache's slots; the same of a second sequence, in another
 Why this holds for all contexts: what an instruction touches and when depends on the arguments alone, through
 integer registers. Their values are computed at every point of the argument space, points with equal counts
 and addresses form a class, and one command of each class is followed cell by cell (`compiler.check_walk`).
-Nothing is extrapolated. Of two sequences every class of each is followed beside the worst of the other
-(`compiler.check_pairs`).
+Nothing is extrapolated. Slots that keep their words alike share a walk (`compiler.check_slots`), and of two
+sequences every class of each is followed beside the worst of the other (`compiler.check_pairs`).
 
 Why it holds for all timings: tokens, queues and stalls only delay. Between engines only tokens count. Within
 an engine the distance of two steps is at least what the steps, fences and chains between them take, because

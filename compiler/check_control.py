@@ -40,6 +40,8 @@ SECOND = ("token2", "position2", "slot2")
 Value = tuple[int, int]
 """(base, pattern); pattern 0 is all zero."""
 
+_LAST_OPCODE = int(max(Opcode))
+
 _LOWEST, _HIGHEST = -(1 << 31), (1 << 32) - 1
 
 
@@ -244,8 +246,8 @@ class _Walk:
                                   "without one")
             executed += 1
             opcode = self.listing.opcode(pc)
-            if opcode > max(Opcode):
-                raise self.refuse(pc, "opcode", f"opcodes are 0 to {max(Opcode)}; this word has {opcode}")
+            if opcode > _LAST_OPCODE:
+                raise self.refuse(pc, "opcode", f"opcodes are 0 to {_LAST_OPCODE}; this word has {opcode}")
             if opcode == Opcode.HALT:
                 if loops:
                     raise self.refuse(loops[-1][0], "loop", "every LOOP needs its END; this one is open at "

@@ -232,12 +232,13 @@ def walk(instructions, accesses, cells, starts, sizes, distances, kept_word, kep
                             mine = whose
                             _kept(found, flags, k, ins, address, word, ins[INDEX] + i, tiles, cell, kept,
                                   lengths, positions if whose == 1 else positions2)
-                    if writer >= 0 and writer != seen and origin[writer] & ~mine:
-                        if mine:
-                            _report(found, flags, MIXED, k, space, address, writer, 0)
-                        else:
-                            mine = origin[writer]
-                    seen = writer
+                    if writer != seen:
+                        seen = writer
+                        if writer >= 0 and origin[writer] & ~mine:
+                            if mine:
+                                _report(found, flags, MIXED, k, space, address, writer, 0)
+                            else:
+                                mine = origin[writer]
                     if writer < 0:
                         if acc[NEEDS] & OWN:
                             _report(found, flags, NOT_OWN, k, space, address, -1, 0)

@@ -79,10 +79,10 @@ def order(trace: Trace, templates: dict[int, Template], config: HardwareConfig, 
 
 def reductions(trace: Trace, templates: dict[int, Template], listing: Listing, complain: Complaint) -> None:
     """A reduction that does not begin afresh continues one of its own kind, begun in this command."""
-    kind, since = Reduce.NONE, -1
+    kind, since, last = Reduce.NONE, -1, int(max(Reduce))
     for address in trace.address.tolist():
         t = templates[address]
-        if not t.vector or not t.fields["reduce"] or t.fields["reduce"] > max(Reduce):
+        if not t.vector or not t.fields["reduce"] or t.fields["reduce"] > last:
             continue
         mine = Reduce(t.fields["reduce"])
         if not t.fields["reduce_init"] and mine != kind:

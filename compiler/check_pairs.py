@@ -32,6 +32,7 @@ commands keep, each of which belongs to one slot, may be chosen by the arguments
 import numpy as np
 
 from compiler import check_kernel as kernel
+from compiler.check_slots import Alike
 
 __all__ = ["Widest"]
 
@@ -57,17 +58,14 @@ class Widest:
         The kernel's tables with the greatest arguments.
     access_k : int64 (m,)
         The instruction of each access.
-    chooses : bool (m,)
-        Accesses whose addresses choose among kept words.
-    kept : bool (scratch words,)
-        Words that commands keep.
+    alike : Alike
+        Which accesses choose among kept words, and which these are.
     """
 
     def __init__(self, steps: np.ndarray, instructions: np.ndarray, accesses: np.ndarray, access_k: np.ndarray,
-                 chooses: np.ndarray, kept: np.ndarray) -> None:
+                 alike: Alike) -> None:
         self.steps, self.instructions, self.accesses = steps, instructions, accesses
-        self.access_k, self.chooses = access_k, chooses
-        self.kept = np.concatenate([[0], np.cumsum(kept)])
+        self.access_k, self.alike = access_k, alike
 
     def shorten(self, sequence: int, instructions: np.ndarray) -> None:
         """Give the instructions that depend on a sequence's arguments their least steps."""
@@ -78,13 +76,14 @@ class Widest:
         """What a class of one sequence has beyond the limits: instruction, kind and problem, a few of them."""
         of, access, most = instructions[:, kernel.OWNER] == sequence, accesses, self.accesses
         mine = of[self.access_k]
-        moved = mine & ~self.chooses & (access[:, kernel.BASE] != most[:, kernel.BASE])
+        moved = mine & ~self.alike.chooses & (access[:, kernel.BASE] != most[:, kernel.BASE])
         grown = mine & ((access[:, kernel.OUTER] > most[:, kernel.OUTER])
                         | (access[:, kernel.INNER] > most[:, kernel.INNER]))
         longer = of & (instructions[:, kernel.MASKED] != 0) & (
             instructions[:, kernel.LIVE] > self.instructions[:, kernel.LIVE])
         shorter = of & (instructions[:, kernel.STEPS] < self.steps)
-        chosen = mine & self.chooses & ~self._inside(access)
+        kept, reached = self.alike.count(access)
+        chosen = mine & self.alike.chooses & (kept < reached)
         instruction_of = self.access_k
         out = []
         for kind, found in (("moved", instruction_of[np.flatnonzero(moved)]),
@@ -93,12 +92,3 @@ class Widest:
                             ("longer", np.flatnonzero(longer)), ("shorter", np.flatnonzero(shorter))):
             out += [(int(k), kind, _EXCEEDED[kind]) for k in found[:20]]
         return out
-
-    def _inside(self, access: np.ndarray) -> np.ndarray:
-        """Accesses all of whose addresses, and those between them, are kept words."""
-        low = high = access[:, kernel.BASE]
-        for count, step in ((kernel.OUTER, kernel.OUTER_STEP), (kernel.INNER, kernel.INNER_STEP)):
-            span = (np.maximum(access[:, count], 1) - 1) * access[:, step]
-            low, high = low + np.minimum(span, 0), high + np.maximum(span, 0)
-        low, high = np.clip(low, 0, len(self.kept) - 2), np.clip(high, 0, len(self.kept) - 2)
-        return self.kept[high + 1] - self.kept[low] == high - low + 1

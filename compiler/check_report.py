@@ -88,8 +88,8 @@ class Report:
     more : int
         Violations beyond the limit that are not listed.
     entries, arguments, classes, words, cells, pairs, rows : int
-        What was covered: entry points; argument tuples of all of them; classes of arguments that were walked;
-        executed words of these walks; reads and writes followed; conflicting accesses of the two engines that
+        What was covered: entry points; argument tuples of all of them; classes of arguments that were
+        checked; executed words of their walks; reads and writes followed; conflicting accesses of the two engines that
         tokens order; array rows read and compared with what was stored.
     """
 

@@ -17,6 +17,7 @@ import numpy as np
 from compiler import check_kernel as kernel
 from compiler import check_rows
 from compiler.check_pairs import Widest
+from compiler.check_slots import Alike
 from compiler.check_tables import COUNT, LONGEST, ROW, Tables, reach
 from compiler.check_words import sentence
 from hw.isa import Opcode
@@ -27,7 +28,12 @@ _FOUND = 256
 
 
 class Walker(Tables):
-    """The walk over the classes of one trace."""
+    """The walk over the classes of one trace.
+
+    `walked` has the instructions, accesses, lengths and slots of a walk that others may be like.
+    """
+
+    walked: tuple[np.ndarray, np.ndarray, np.ndarray, list[int]] | None = None
 
     def refuse_mixtures(self) -> bool:
         """Reports instructions that depend on the arguments of both sequences; whether there are none."""
@@ -97,10 +103,15 @@ class Walker(Tables):
         """Check every class."""
         if not self.prepare():
             return
-        for points in self.classes():
-            self.walk(1, points)
-        for points in self.classes(2) if self.sequences == 2 else ():
-            self.walk(2, points)
+        position = self.trace.patterns.position
+        for sequence in range(1, 1 + self.sequences):
+            groups: dict[bytes, list[np.ndarray]] = {}      # classes that differ in their slots, perhaps alone
+            for points in self.classes(sequence):
+                groups.setdefault(position[points].tobytes(), []).append(points)
+            for group in groups.values():
+                self.walked = None
+                for points in group:
+                    self.walk(sequence, points)
 
     def prepare(self) -> bool:
         """Check what is the same for all classes; whether they can be walked."""
@@ -117,6 +128,7 @@ class Walker(Tables):
         fresh[scalars:scalars + len(self.image.scalars), kernel.DEFINED] = kernel.CONSTANT
         self.own = np.full(self.config.rows, -1)
         self.expected = np.full(self.n, -1)
+        self.alike = Alike(self.kept, self.image.kv.slots, self.chooses, self.owner[self.access_k] - 1)
         self.widest: Widest | None = None
         if self.sequences == 2:
             self._widest()
@@ -133,7 +145,7 @@ class Walker(Tables):
             accesses = self._resolved(counts, values)
             self._resolve_instructions(counts, values)
             ends.append((self.instructions.copy(), accesses))
-        self.widest = Widest(ends[0][0][:, kernel.STEPS], *ends[1], self.access_k, self.chooses, self.kept.word >= 0)
+        self.widest = Widest(ends[0][0][:, kernel.STEPS], *ends[1], self.access_k, self.alike)
 
     def walk(self, sequence: int, points: np.ndarray, beside: int | None = None) -> None:
         """Check one class of the arguments of `sequence`.
@@ -156,6 +168,11 @@ class Walker(Tables):
                 self.complain(self._at(k), kind, f"{problem} ({self._where()})")
             if beside is None:
                 self.widest.shorten(3 - sequence, ins)
+        self._cache_rows(counts, values, sequence)
+        self.report.classes += 1
+        if beside is None and self._like_the_last(accesses):
+            return
+        self.report.words += self.trace.words
         self.cells[:] = self.fresh
         found, totals = np.zeros((_FOUND, kernel.FOUND_COLUMNS), np.int64), np.zeros(2, np.int64)
         distances = np.array([times.accumulate, times.vector_write, times.scalar_write, times.matrix_done])
@@ -172,11 +189,24 @@ class Walker(Tables):
             self.expected = origin
         for row in found[1:1 + found[0, 0]].tolist():
             self._say(row, sequence)
-        self._cache_rows(counts, values, sequence)
-        self.report.classes += 1
-        self.report.words += self.trace.words
         self.report.cells += int(totals[0])
         self.report.pairs += int(totals[1])
+
+    def _like_the_last(self, accesses: np.ndarray) -> bool:
+        """Whether the class is one of the group that has been walked, but for the names of kept words."""
+        if self.image.kv.slots == 1:
+            return False
+        patterns = self.trace.patterns
+        slots = [int(patterns.slot[points[0]]) for points in self.points]
+        used = np.unique(self.length.pattern[self.masked > 0])
+        lengths = np.concatenate([self.table[used][:, points].ravel() for points in self.points])
+        if self.walked is None:
+            if self.alike.keeps_to_kept(accesses):
+                self.walked = self.instructions.copy(), accesses, lengths, slots
+            return False
+        instructions, walked, of_walked, walked_slots = self.walked
+        return (np.array_equal(instructions, self.instructions) and np.array_equal(lengths, of_walked)
+                and self.alike.same(walked, accesses, walked_slots, slots))
 
     def _say(self, row: list[int], sequence: int) -> None:
         """Report a violation that the kernel found."""

@@ -95,7 +95,19 @@ SOUND = {
         arguments=("position",)),
 }
 
+SQUARE = (alu(Alu.MUL, 5, 2, 0, 2), alu(Alu.ADD, 6, 1, 1),
+          vector(a=A.S, w=1, w_word=32, w_word_reg=5, w_single=1, w_tile_reg=1))
+"""Keep a word in 32 + slot * slot."""
+READ = {"fence": 1, "x": 32, "mask": 1, "length_reg": 6, "reduce": Reduce.SUM, "reduce_init": 1}
+BY_SLOT = {"arguments": ("position", "slot"), "context": 4, "slots": 3}
+
+SOUND["a word of each slot"] = small(*SQUARE, vector(x_reg=5, **READ), **BY_SLOT)
+
 UNSOUND = {
+    "a word of the first slot for all": (
+        small(*SQUARE, vector(**READ), **BY_SLOT), 3, "scratch word 32 holds what positions of another slot stored"),
+    "a word that is the slot's own for two of three": (
+        small(*SQUARE, vector(x_reg=2, **READ), **BY_SLOT), 3, "scratch word 34 must be written"),
     "a chain that reads in another order": (
         small(WRITE, vector(chain=1, x=47)), 1, "scratch word 47 can be read"),
     "too few steps between": (small(WRITE, vector(inner=8), vector(x=47)), 2, "scratch word 47 can be read"),
