@@ -29,6 +29,7 @@ All stand in one build, each behind a switch (`tests/mutation/plant.py`); withou
 OPEN = """\
 ## What is not covered
 
+* Yosys begins every combinational block with an empty branch that is never taken; coverage does not count those lines.
 * Coverage leaves out toggles of buses wider than 16 bits: they carry data. `make coverage` lists the holes and draws
   them in build/verification/coverage.html.
 * The gate level is the tile, where all arithmetic is; sequencer, engines and host port around it stay as emitted.

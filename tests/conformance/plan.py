@@ -75,7 +75,7 @@ def random_plan(random: np.random.Generator, config: HardwareConfig, sections: i
         items: list[Item] = []
         for _ in range(int(random.integers(1, 7))):
             items.extend(_items(random, half, n))
-        plan.append(tuple(_loops(random, items)))
+        plan.append(tuple(_unfenced(random, _loops(random, items))))
     return Plan(tuple(_relative(random, plan, offset)), offset, half.row_buffer)
 
 
@@ -141,11 +141,26 @@ def _vectors(random: np.random.Generator, half: HardwareConfig, side: int) -> li
         return [first,
                 Instruction(Opcode.VECTOR, {
                     "chain": 1, "a": int(A.X), "c": int(C.X), "outer": v["outer"], "inner": v["inner"],
-                    "x": v["w_word"], "x_o": v["w_o"], "x_i": 1, "w": 1, "w_word": low, "w_o": v["inner"], "w_i": 1}),
+                    "x": v["w_word"], "x_o": v["w_o"], "x_i": 1, "w": int(random.random() < 0.7), "w_word": low,
+                    "w_o": v["inner"], "w_i": 1, **_further(random, v)}),
                 Instruction(Opcode.VECTOR, {
                     "fence": 1, "inner": count, "a": int(A.X), "x": low, "x_i": 1, "reduce": int(Reduce.SUM),
                     "reduce_init": 1, "reduce_emit": 1, "r_dest": int(random.integers(0, 24))})]
     return [first]
+
+
+def _further(random: np.random.Generator, v: dict[str, int]) -> dict[str, int]:
+    """Fields for an instruction over the same words as `v`, which may quantize, reduce or mask too."""
+    more = {}
+    if v.get("quantize") and random.random() < 0.5:
+        more |= {name: v[name] for name in ("quantize", "block", "block_o", "scale")}
+        more |= {"narrow": int(random.integers(0, 2)), "given": int(random.integers(0, 2))}
+    if random.random() < 0.5:
+        more |= {"reduce": int(random.integers(1, len(Reduce))), "reduce_init": 1, "reduce_emit": 1,
+                 "r_dest": 2 * int(random.integers(0, 10)), "absolute": int(random.integers(0, 2))}
+    if random.random() < 0.3:
+        more |= {"mask": 1, "length_reg": int(random.choice(SETUP)), "index": int(random.integers(0, 20))}
+    return more
 
 
 def _loops(random: np.random.Generator, items: list[Item], depth: int = 3) -> list[Item]:
@@ -156,6 +171,19 @@ def _loops(random: np.random.Generator, items: list[Item], depth: int = 3) -> li
     last = int(random.integers(first, len(items))) + 1
     body = tuple(_loops(random, items[first:last], depth - 1))
     return [*items[:first], Loop(int(random.integers(0, 4)), body), *items[last:]]
+
+
+def _unfenced(random: np.random.Generator, items: list[Item]) -> list[Item]:
+    """Sometimes the first MULTIPLY of a section, outside loops, does without a fence: no other one is under way."""
+    for n, item in enumerate(items):
+        if isinstance(item, Loop):
+            if any(i.opcode == Opcode.MULTIPLY for i in _flat((item,))):
+                break
+        elif item.opcode == Opcode.MULTIPLY:
+            if random.random() < 0.7:
+                items = [*items[:n], _changed(item, fence=0), *items[n + 1:]]
+            break
+    return items
 
 
 def _relative(random: np.random.Generator, sections: list[tuple[Item, ...]], offset: int) -> Iterator[tuple[Item, ...]]:

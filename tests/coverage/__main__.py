@@ -13,7 +13,7 @@ from hw.config import HardwareConfig
 from tests.conformance.trial import Trial, config_of, random_case
 from tests.coverage.functional import FORMS, STATES, count, impossible
 from tests.coverage.page import page
-from tests.coverage.points import Point, read
+from tests.coverage.points import Point, counted, read
 from tests.hw.corebench import CoreBench, bench_sources
 from tests.results import FOLDER, record
 
@@ -49,6 +49,8 @@ def main() -> int:
         task = progress.add_task("building", total=programs)
         points, pairs = measure(config, programs, lambda text: progress.update(
             task, description=text, advance=int(text == "running")))
+    sources = bench_sources(config)
+    every, points = len(points), counted(points, sources)
     by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for point, times in points.items():
         kind = "line" if point.kind in ("line", "branch") else point.kind
@@ -60,7 +62,7 @@ def main() -> int:
                    if not times and p.kind in ("line", "branch"))
     FOLDER.mkdir(parents=True, exist_ok=True)
     picture = FOLDER / "coverage.html"
-    picture.write_text(page(config, programs, by_kind, pairs, points, bench_sources(config)))
+    picture.write_text(page(config, programs, by_kind, pairs, points, sources))
     for kind, (reached, total) in sorted(by_kind.items()):
         console.print(f"{kind:10} {reached:6} of {total:6}  {reached / max(1, total):6.1%}")
     for form, state in possible:
@@ -68,8 +70,10 @@ def main() -> int:
             console.print(f"hole: {form} began after waiting for {state}: never")
     for file, line, what in holes:
         console.print(f"hole: {file}:{line} {what}")
+    console.print(f"{every - len(points)} points of no statement are left out (tests/coverage/points.py)")
     console.print(f"coverage: {programs} programs; picture in {picture}")
-    record("coverage", {"programs": programs, "tiles": config.tiles, "kinds": by_kind, "line_holes": len(holes)})
+    record("coverage", {"programs": programs, "tiles": config.tiles, "kinds": by_kind, "line_holes": len(holes),
+                        "left_out": every - len(points)})
     reached, total = by_kind["line"]
     return int(reached < GOAL * total)
 

@@ -2,12 +2,14 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Point", "read"]
+__all__ = ["Point", "counted", "read"]
 
 RECORD = re.compile(r"^C '(.*)' (\d+)$")
+EMPTY = re.compile(r"\s*if \(\\\$auto\$verilog_backend\S* \) begin end$")
 
 
 @dataclass(frozen=True)
@@ -44,3 +46,18 @@ def read(path: Path) -> dict[Point, int]:
                       fields.get("o", ""))
         counts[point] += int(match[2])
     return dict(counts)
+
+
+def counted(points: Mapping[Point, int], sources: Mapping[str, str]) -> dict[Point, int]:
+    """The points without those of no statement.
+
+    Yosys begins every ``always @*`` with ``if (…) begin end`` on a signal that never changes, which makes a simulator
+    run the block once at the start; the empty branch is never taken.
+    """
+    lines = {name: text.splitlines() for name, text in sources.items()}
+
+    def empty(point: Point) -> bool:
+        here = lines.get(point.file, [])
+        return 0 < point.line <= len(here) and EMPTY.match(here[point.line - 1]) is not None
+
+    return {point: times for point, times in points.items() if not empty(point)}
