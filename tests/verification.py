@@ -100,7 +100,7 @@ def text() -> str:
     lines = [*HEAD.splitlines(), "", "| what | judged by | cases | command | last result |", "|---|---|---|---|---|"]
     for item in PLAN:
         facts = load(item.name) if item.name else None
-        last = "in `make test`" if not item.name else "not run here yet"
+        last = "not run here yet" if item.name else f"in `make {'verify' if 'long' in item.command else 'test'}`"
         if facts is not None and item.result is not None:
             last = f"{item.result(facts)} ({facts['date']})"
         lines.append(f"| {item.what} | {item.judge} | {item.cases} | {item.command} | {last} |")
