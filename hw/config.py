@@ -123,7 +123,7 @@ PRESETS: dict[str, HardwareConfig] = {
     for c in (
         HardwareConfig("tiny", tiles=4, rows=4096, scratch=4096, operands=128, queue=4),
         HardwareConfig("w16", tiles=16, rows=327_680, accumulators=512, scratch=32_768, operands=512,
-                       row_buffer=64, microcode=4096, queue=4),
+                       row_buffer=64, microcode=8192, queue=4),
         HardwareConfig("ecp5", tiles=2, rows=3072, scratch=2048, operands=64, row_buffer=8, microcode=512,
                        activation_bits=8, formats=("q8", "q4"), queue=2, commands=4),
         HardwareConfig("paper", tiles=256, rows=65_536, accumulators=512, scratch=16_384, operands=2048,
