@@ -16,6 +16,7 @@ from compiler.kernels.registry import kernels_of
 from compiler.lower import KERNEL_MODULES, lower
 from compiler.place import Placement
 from compiler.program import entry_point, price
+from hw.roofline import cache_rows
 
 __all__ = ["LAYERS", "Alternative", "Decision", "Found", "choose", "search"]
 
@@ -138,11 +139,17 @@ def choose(graph: Graph, placement: Placement, functions: dict[str, int], bucket
 
 @dataclass(frozen=True)
 class Found:
-    """What the local search gained: cycles before, after, and the attempts it took."""
+    """What the local search gained: cycles before and after, the row-read bound, and the attempts it took."""
 
     before: int
     after: int
+    bound: float
     attempts: int
+
+    def __str__(self) -> str:
+        return (f"{'search':14} -> {self.before - self.after} of {self.before:,} cycles gained in {self.attempts} "
+                f"attempts; {self.bound:,.0f} rows must be read, so that no order can save more than "
+                f"{self.after - self.bound:,.0f} ({1 - self.bound / self.after:.2%})")
 
 
 def search(graph: Graph, placement: Placement, functions: dict[str, int], bucket: int, below: int, choices: Choices,
@@ -163,7 +170,18 @@ def search(graph: Graph, placement: Placement, functions: dict[str, int], bucket
         cycles = pricer.with_ranks(choices, {"layer": trial})
         if cycles <= best:
             best, rank = cycles, trial
-    return {"layer": rank}, Found(before, best, attempts)
+    return {"layer": rank}, Found(before, best, _row_bound(graph, placement, pricer.positions), attempts)
+
+
+def _row_bound(graph: Graph, placement: Placement, positions: Sequence[int]) -> float:
+    """Rows that every tile must read for a decode step of `graph` at each of the positions."""
+    shape = placement.geometry.shape
+    layers = 1 + max(node.layer for node in graph)
+    weights = sum(w.lines * w.blocks for name, w in placement.weights.items()
+                  if name.startswith("layers.") and int(name.split(".")[1]) < layers)
+    one = weights + placement.needed_rows()["output"]
+    return sum(one + cache_rows(placement.geometry.config, layers, shape.heads, shape.head_dim, position + 1)
+               for position in positions)
 
 
 def _layer_size(graph: Graph, placement: Placement, functions: dict[str, int], bucket: int, choices: Choices) -> int:

@@ -65,8 +65,7 @@ class _Way:
         if effort >= 3 and sequences == 1:
             self.ranks, found = dispatch.search(graph, placement, functions, bucket, below, self.choices,
                                                 SEARCH_ATTEMPTS)
-            lines.append(f"{'search':14} -> {found.before - found.after} of {found.before:,} cycles gained in "
-                         f"{found.attempts} attempts")
+            lines.append(str(found))
         return lines
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hw.config import BLOCK
 from hw.image import Image
+from hw.roofline import cache_rows
 from runtime.session import Step
 
 __all__ = ["row_bound", "share_of_bound"]
@@ -12,13 +12,10 @@ __all__ = ["row_bound", "share_of_bound"]
 def row_bound(image: Image, kind: str, context: int) -> float:
     """Rows that every tile must read for one command: weights, and keys and values of `context` tokens.
 
-    A command is one token, or two for ``pair``. A row meets one operand block a cycle, so keys and values count once
-    for each query head. Rows are counted as if every tile had the same share of the context; rounding up to whole
-    rows is already a loss. ``prefill`` needs no output projection.
+    A command is one token, or two for ``pair``. ``prefill`` needs no output projection.
     """
     needed, shape = image.report["needed_rows"], image.model["shape"]
-    elements = 2 * shape["layers"] * shape["heads"] * shape["head_dim"] * context  # keys and values
-    cache = elements / (BLOCK * image.config.tiles)
+    cache = cache_rows(image.config, shape["layers"], shape["heads"], shape["head_dim"], context)
     one = needed["layers"] + (needed["output"] if kind != "prefill" else 0) + cache
     return 2 * one if kind == "pair" else one
 

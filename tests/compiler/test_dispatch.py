@@ -90,7 +90,7 @@ def test_the_cheapest_is_taken(model):
     assert output.taken.startswith("argmax while draining"), "the fused kernel wins, and by more than nothing"
     assert len({a.cycles for a in output.alternatives}) == 2
     ranks, found = dispatch.search(small, placement, numbers, 64, 0, best, attempts=20)
-    assert found.after <= found.before and sorted(ranks["layer"]) == list(range(len(ranks["layer"])))
+    assert found.bound < found.after <= found.before and sorted(ranks["layer"]) == list(range(len(ranks["layer"])))
 
 
 def _vectors() -> tuple[FunctionalDevice, np.ndarray]:
