@@ -15,7 +15,7 @@ from hw.config import SCALARS, HardwareConfig
 from hw.isa import FUNCTIONS, A, Alu, B, C, Instruction, Opcode, Reduce
 from tests.randomprogram import random_instruction
 
-__all__ = ["Item", "Loop", "Plan", "build", "random_plan", "size"]
+__all__ = ["Item", "Loop", "Plan", "Together", "build", "random_plan", "size"]
 
 OFFSET = 31  # this register holds a small number, which the plan takes from the fields it is added to
 SETUP = (9, 10, 11, 14, 15, 16, 22, 30)  # registers with random contents: tiles, halves, columns, lengths
@@ -31,7 +31,14 @@ class Loop:
     body: tuple["Item", ...]
 
 
-Item = Instruction | Loop
+@dataclass(frozen=True)
+class Together:
+    """Instructions that are only legal one behind the other: all stay or all go."""
+
+    body: tuple[Instruction, ...]
+
+
+Item = Instruction | Loop | Together
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ def _changed(instruction: Instruction, **values: int) -> Instruction:
 
 def _flat(items: tuple[Item, ...]) -> Iterator[Instruction]:
     for item in items:
-        if isinstance(item, Loop):
+        if not isinstance(item, Instruction):
             yield from _flat(item.body)
         else:
             yield item
@@ -138,14 +145,15 @@ def _vectors(random: np.random.Generator, half: HardwareConfig, side: int) -> li
         # What one writes the next reads in the same order, and writes where the others read.
         count = v["outer"] * v["inner"]
         low = side * middle + int(random.integers(0, middle - count))
-        return [first,
-                Instruction(Opcode.VECTOR, {
-                    "chain": 1, "a": int(A.X), "c": int(C.X), "outer": v["outer"], "inner": v["inner"],
-                    "x": v["w_word"], "x_o": v["w_o"], "x_i": 1, "w": int(random.random() < 0.7), "w_word": low,
-                    "w_o": v["inner"], "w_i": 1, **_further(random, v)}),
-                Instruction(Opcode.VECTOR, {
-                    "fence": 1, "inner": count, "a": int(A.X), "x": low, "x_i": 1, "reduce": int(Reduce.SUM),
-                    "reduce_init": 1, "reduce_emit": 1, "r_dest": int(random.integers(0, 24))})]
+        return [Together((
+            first,
+            Instruction(Opcode.VECTOR, {
+                "chain": 1, "a": int(A.X), "c": int(C.X), "outer": v["outer"], "inner": v["inner"], "x": v["w_word"],
+                "x_o": v["w_o"], "x_i": 1, "w": int(random.random() < 0.7), "w_word": low, "w_o": v["inner"], "w_i": 1,
+                **_further(random, v)}),
+            Instruction(Opcode.VECTOR, {
+                "fence": 1, "inner": count, "a": int(A.X), "x": low, "x_i": 1, "reduce": int(Reduce.SUM),
+                "reduce_init": 1, "reduce_emit": 1, "r_dest": int(random.integers(0, 24))})))]
     return [first]
 
 
@@ -176,7 +184,7 @@ def _loops(random: np.random.Generator, items: list[Item], depth: int = 3) -> li
 def _unfenced(random: np.random.Generator, items: list[Item]) -> list[Item]:
     """Sometimes the first MULTIPLY of a section, outside loops, does without a fence: no other one is under way."""
     for n, item in enumerate(items):
-        if isinstance(item, Loop):
+        if not isinstance(item, Instruction):
             if any(i.opcode == Opcode.MULTIPLY for i in _flat((item,))):
                 break
         elif item.opcode == Opcode.MULTIPLY:
@@ -191,6 +199,8 @@ def _relative(random: np.random.Generator, sections: list[tuple[Item, ...]], off
     def change(item: Item) -> Item:
         if isinstance(item, Loop):
             return Loop(item.count, tuple(change(inner) for inner in item.body))
+        if isinstance(item, Together):
+            return Together(tuple(change(inner) for inner in item.body))
         values = dict(item.values)
         for name in RELATIVE:
             if values.get(name, 0) >= offset and random.random() < 0.3:
@@ -263,5 +273,7 @@ def _words(items: tuple[Item, ...], depth: int = 0) -> Iterator[tuple[Instructio
             yield Instruction(Opcode.LOOP, {"count": item.count}), depth
             yield from _words(item.body, depth + 1)
             yield Instruction(Opcode.END), depth
+        elif isinstance(item, Together):
+            yield from _words(item.body, depth)
         else:
             yield item, depth

@@ -72,7 +72,7 @@ def _simpler(plan: Plan) -> Iterator[Plan]:
     """Plans in which one more optional field is zero."""
     for n, section in enumerate(plan.sections):
         for k, item in enumerate(section):
-            if isinstance(item, Loop):
+            if not isinstance(item, Instruction):
                 continue
             for name, value in item.values.items():
                 if value and name in OPTIONAL:
