@@ -34,6 +34,7 @@ from runtime.cli import (
 from runtime.evaluation import evaluate as evaluate_session
 from runtime.fetch import MODELS
 from runtime.fetch import fetch as fetch_model
+from runtime.profile import profile as profile_of
 from runtime.session import Session
 from runtime.tokenizer import Tokenizer
 
@@ -129,12 +130,19 @@ def _compiled(path: Path, config: str, context: int | None, slots: int, pairs: b
                               checked=checked, progress=update, print_after=show)
     if print_after not in (None, "all", *stages):
         raise WordlineError(f"stage {print_after!r} does not exist; stages are {', '.join(stages)}")
-    return image, {"seconds": round(time.perf_counter() - started, 2),
-                   "peak_megabytes": cli_device.peak_megabytes(), **cli_image.describe(image)}
+    spent, position = round(time.perf_counter() - started, 2), min(100, image.kv.context - 1)
+    predicted = profile_of(image, "decode", position)
+    return image, {"seconds": spent, "peak_megabytes": cli_device.peak_megabytes(),
+                   "predicted": {"position": position, "cycles": predicted["cycles"],
+                                 "share_of_row_bound": predicted["share_of_row_bound"]},
+                   **cli_image.describe(image)}
 
 
 def _show_compiled(facts: dict[str, Any]) -> None:
     cli_image.show(facts)
+    p = facts["predicted"]
+    out.print(f"a token at position {p['position']}: {p['cycles']:,} cycles predicted, {p['share_of_row_bound']:.1%} "
+              "of the row-read bound", markup=False)
     out.print(f"{facts['image']}: compiled in {facts['seconds']} s, {facts['peak_megabytes']} MB resident",
               markup=False)
 
