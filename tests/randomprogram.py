@@ -62,7 +62,9 @@ def random_state(random: np.random.Generator, config: HardwareConfig, odd: float
         state[space][:, 8:] = packed[..., 0] | packed[..., 1] << 16
     for space in (Space.SCRATCH, Space.ACCUMULATORS, Space.SCALARS):
         state[space] = random_floats(random, shapes[space], odd).view(np.uint32)
-    state[Space.SCALARS][-POWERS:] = np.exp2(random.integers(-20, 10, POWERS)).astype(np.float32).view(np.uint32)
+    # The last four are near the ends of the domains below.
+    powers = np.concatenate([random.integers(-20, 10, POWERS - 4), random.integers(-3, 5, 4)])
+    state[Space.SCALARS][-POWERS:] = np.exp2(powers).astype(np.float32).view(np.uint32)
 
     reach = 1 << (config.activation_bits - 1)
     q = random.integers(1 - reach, reach, (config.operands, BLOCK)).astype(np.int16)

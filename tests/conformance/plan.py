@@ -131,6 +131,8 @@ def _vectors(random: np.random.Generator, half: HardwareConfig, side: int) -> li
         # Words reach the function as they are, with the values at which it changes its mind.
         v |= {"a": int(random.choice([A.X, A.Y, A.S])), "b": 0, "c": 0, "z": 0,
               "function": int(random.integers(0, FUNCTIONS))}
+        if v["a"] == A.S:
+            v |= {"p": SCALARS - 1 - int(random.integers(0, 4)), "p_o": 0}
         if random.random() < 0.5:
             # Or they are added as they are, the smallest too.
             v |= {"c": int(random.choice([C.X, C.Y, C.S])), "function": 0}
