@@ -6,11 +6,15 @@ import os
 import platform
 import resource
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["arguments", "machine", "on_one_core", "peak_megabytes", "record"]
+__all__ = ["BASELINE", "arguments", "machine", "on_one_core", "peak_megabytes", "record"]
+
+BASELINE = Path(__file__).with_name("speed.json")
+"""Recorded times and speeds, by benchmark, model and configuration."""
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
@@ -51,10 +55,33 @@ def _spaced(line: str) -> str:
     return line.replace("\t\t:", "\t:")
 
 
+def _key(facts: dict[str, Any]) -> str:
+    return f"{facts['benchmark']}, {facts.get('model')}, {facts.get('configuration')}"
+
+
+def _compare(facts: dict[str, Any]) -> None:
+    """Say on standard error how the measurements changed against the recorded ones, or record them if asked to.
+
+    With ``WORDLINE_RECORD=1`` the baseline is written. Times belong to a machine: changes are shown, never judged.
+    """
+    known = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    numbers = {k: v for k, v in facts.items() if isinstance(v, int | float)}
+    old = known.get(_key(facts))
+    for name, value in numbers.items():
+        if old and old["numbers"].get(name):
+            print(f"{name}: {old['numbers'][name]:,} at {old['commit']} -> {value:,} "
+                  f"({value / old['numbers'][name] - 1:+.1%})", file=sys.stderr)
+    if os.environ.get("WORDLINE_RECORD") == "1":
+        here = machine()
+        known[_key(facts)] = {"numbers": numbers, "commit": here["commit"], "cpu": here["cpu"]}
+        BASELINE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
 def record(facts: dict[str, Any], output: Path | None) -> None:
     """Print the measurements as JSON, and write them to a file if one is named."""
     text = json.dumps({**facts, "machine": machine()}, indent=2)
     print(text)
+    _compare(facts)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text + "\n")

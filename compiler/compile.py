@@ -168,5 +168,9 @@ def _image(graph: Graph, placement: Placement, effort: int, show: Callable[[str,
             "needed_rows": placement.needed_rows(), "decisions": program.decisions,
             "regions": {m.name: [[r.name, r.base, r.size] for r in m.regions]
                         for m in (placement.rows, placement.scratch, placement.scalars)},
+            # Alive at once at most, and taken (rows, scratch) or there (the others).
+            "planning": {"rows": [placement.rows.used] * 2,
+                         "scratch": [placement.scratch_bound(), placement.scratch.used],
+                         **{name: list(used) for name, used in program.pools.items()}},
             "pools": {name: list(used) for name, used in program.pools.items()},
         })

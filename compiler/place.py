@@ -98,6 +98,14 @@ class Placement:
         """The scalar register that holds a constant."""
         return self.constants[name][0]
 
+    def scratch_bound(self) -> int:
+        """Most words of scratch alive at once: what is kept, and the largest of the buffers that follow each other."""
+        kept = {name: region.size for name, region in self.words.items()}
+        passing = [sum(kept.pop(f"{name}{suffix}", 0) for name in together for suffix in ("", ".1"))
+                   for together in (("rotated", "values", "mixed"), ("gated",), ("logits",))]
+        gains = len(self.gains) * self.geometry.words(self.geometry.shape.hidden)
+        return gains + sum(kept.values()) + max(passing)
+
     def rows_by_format(self) -> dict[str, int]:
         """Rows of weights of each format in a tile."""
         out: dict[str, int] = {}

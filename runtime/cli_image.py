@@ -49,6 +49,11 @@ def show(facts: dict[str, Any]) -> None:
     for name, e in facts["entries"].items():
         entries.add_row(name, str(e["address"]), f"{e['context']:,}", ", ".join(e["arguments"]))
     out.print(entries)
+    planned = facts["report"].get("planning", {})
+    if planned:
+        shares = ", ".join(f"{name} {alive:,} of {taken:,} ({alive / taken:.1%})"
+                           for name, (alive, taken) in planned.items())
+        out.print(f"alive at once, of what is taken or there: {shares}", markup=False)
     for name, value in facts["report"].items():
         if name not in (*facts["used"], "instructions") and not isinstance(value, dict | list):
             shown_value = f"{value:,}" if isinstance(value, int | float) else str(value)
