@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("hw", "compiler", "sim", "runtime", "fpga", "bench", "tests", "wordline")
 
 CONTRACT = (
-    "hw.isa", "hw.config", "hw.latency", "hw.timing", "hw.timemodel", "hw.image", "hw.roofline", "hw.memorymap", "hw.errors",
-    "hw.paths",
+    "hw.isa", "hw.config", "hw.latency", "hw.timing", "hw.timemodel", "hw.image", "hw.roofline", "hw.memorymap",
+    "hw.errors", "hw.paths",
 )
 """The modules of `hw` that describe the machine without being it."""
 
