@@ -7,6 +7,7 @@ import pytest
 from compiler.compile import compile_model, compile_source
 from compiler.frontends.load import load_model
 from hw.config import preset
+from hw.timemodel import predict
 from runtime.device import Device
 from runtime.evaluation import evaluate
 from runtime.fetch import FetchError, fetch
@@ -37,6 +38,20 @@ def test_forty_tokens_are_the_same_bits_on_the_verilog(image):
     assert len(tokens) == TOKENS
     assert len(both.pairs) == len(prompt) + TOKENS - 1
     assert all(pair.first.cycles == pair.second.cycles for pair in both.pairs)
+
+
+@pytest.mark.rtl
+def test_cycles_are_the_predicted_ones_at_every_position(image):
+    with Device.open("model:", image.config) as model, Device.open("rtl:", image.config) as rtl:
+        both = Lockstep(model, rtl, image)
+        for position in range(image.kv.context):
+            entry = image.entry("decode", position + 1)
+            values = {"token": position * 7 % image.logits[1], "position": position, "slot": 0}
+            both.submit(entry, **values)
+            predicted = predict(image.config, image.microcode, entry.address, [values[n] for n in entry.arguments])
+            pair = both.pairs[-1]
+            assert (pair.first.cycles, pair.second.cycles) == (predicted.cycles,) * 2, position
+    assert len(both.pairs) == image.kv.context
 
 
 def test_a_second_turn_is_the_same_as_one_long_prompt(image):
