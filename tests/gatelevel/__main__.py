@@ -12,8 +12,6 @@ from tests.hw.corebench import CoreBench, bench_sources
 from tests.results import record
 
 TILES = 2
-FLAGS = ("-O0",)
-"""Gates leave nothing to optimise that would pay for the time it takes."""
 
 
 def main() -> int:
@@ -27,7 +25,7 @@ def main() -> int:
         sources = bench_sources(config)
         netlist = synthesize(sources, "tile")
         progress.update(task, description="building")
-        trial = Trial(config, CoreBench(config, {**sources, "tile.v": netlist.verilog}, extra_flags=FLAGS, quick=True))
+        trial = Trial(config, CoreBench(config, {**sources, "tile.v": netlist.verilog}, quick=True))
         progress.update(task, description="running")
         for seed in range(programs):
             what = trial.difference(random_case(seed, config))

@@ -27,11 +27,13 @@ techmap
 opt -fast
 simplemap
 opt -fast
+splitnets
+clean
 tee -o cells.txt stat
 write_verilog -noattr gates.v
 """
-"""Memories stay what they are; everything else becomes gates of one bit. Without ABC, which would run once for every
-enable of a register and takes half an hour."""
+"""Memories stay what they are; everything else becomes gates of one bit. Nets are split into bits, or a simulator would
+see loops through the vectors. Without ABC, which would run once for every enable of a register, for half an hour."""
 
 GATES = re.compile(r"^\s*(\d+)\s+(?:\S+\s+)?(\$_\w+_)\s*$", re.MULTILINE)
 
