@@ -9,8 +9,8 @@ from sim.verilator import HABITS, lint
 WAIVED = {
     **dict.fromkeys(HABITS, "see sim.verilator.HABITS: initial values, unused bits, sizes of numbers"),
     "CASEINCOMPLETE": "a default is assigned before every case, so that none makes a latch",
-    "ASCRANGE": "a number with one possible value, such as the word of a block that 32 tiles fill at once, has no bits, "
-                "which Verilog cannot say: it is written [-1:0] and read nowhere",
+    "ASCRANGE": "a number with one possible value, such as the word of a block that 32 tiles fill at once, has no bits "
+                "and Verilog cannot say so: it is written [-1:0] and read nowhere",
 }
 """Kinds of warnings, and why each says nothing about this design. In Amaranth no assignment loses a bit unseen: an
 expression is as wide as its result can be, so that WIDTHTRUNC marks cuts that the source asks for."""
