@@ -141,8 +141,9 @@ def _vectors(random: np.random.Generator, half: HardwareConfig, side: int) -> li
         v["r_dest"] = v["r_dest"] % (READ_SCALARS - 8) & ~1
         if random.random() < 0.3:
             # The reduction goes on in a second instruction.
-            return [Instruction(Opcode.VECTOR, {**v, "reduce_emit": 0}),
-                    Instruction(Opcode.VECTOR, {**v, "reduce_init": 0, "index": v["index"] + v["inner"]})]
+            return [Together((
+                Instruction(Opcode.VECTOR, {**v, "reduce_emit": 0}),
+                Instruction(Opcode.VECTOR, {**v, "reduce_init": 0, "index": v["index"] + v["inner"]})))]
     if v.get("w") and random.random() < 0.4:
         # What one writes the next reads in the same order, and writes where the others read.
         count = v["outer"] * v["inner"]
@@ -222,7 +223,7 @@ def build(plan: Plan) -> list[Instruction]:
     one of them is in a loop, which would repeat that, an instruction of no consequence stands before or behind.
     """
     program = [Instruction(Opcode.ALU, {"fn": Alu.ADD, "rd": OFFSET, "imm": plan.offset})]
-    sections = [_begun(list(_words(section))) for section in plan.sections]
+    sections = [list(_words(section)) for section in plan.sections]
     at_work = [{w.opcode == Opcode.VECTOR for w, _ in words if w.opcode >= Opcode.MULTIPLY} for words in sections]
     given = {False: 0, True: 0}  # tokens for the matrix and for the vector engine
     for number, words in enumerate(sections):
@@ -246,18 +247,6 @@ def build(plan: Plan) -> list[Instruction]:
             given[not vector] += 1
         program += [word for word, _ in words]
     return [*program, Instruction(Opcode.HALT)]
-
-
-def _begun(words: list[tuple[Instruction, int]]) -> list[tuple[Instruction, int]]:
-    """The same words; a reduction that goes on where none was begun begins there."""
-    out, opened = [], False
-    for word, depth in words:
-        if word.opcode == Opcode.VECTOR:
-            if word["reduce"] and not word["reduce_init"] and not opened:
-                word = _changed(word, reduce_init=1)
-            opened = bool(word["reduce"]) and not word["reduce_emit"]
-        out.append((word, depth))
-    return out
 
 
 def _hands_over(following: list[set[bool]], vector: bool) -> bool:
