@@ -31,7 +31,7 @@ OPEN = """\
 
 * Yosys begins every combinational block with an empty branch that is never taken; coverage does not count those lines.
 * Coverage leaves out toggles of buses wider than 16 bits: they carry data. `make coverage` lists the holes and draws
-  them in build/verification/coverage.html.
+  them in build/verification/coverage.html. The lines among them are branches behind a condition that is always true.
 * The gate level is the tile, where all arithmetic is; sequencer, engines and host port around it stay as emitted.
 * Products are proven for one operand with every other zero; that sums of many stay apart is shown by the batches of
   `tests/hw/test_dot.py`."""
