@@ -45,7 +45,7 @@ def _icarus_version() -> str:
 
 
 def _pins(component) -> dict[str, tuple[Value, PortDirection]]:
-    """Ports by name; members of an array are called ``x_0``, for Verilator loses names with two underscores."""
+    """Ports by name; members of an array are called ``x_0``."""
     return {"_".join(map(str, path)): (Value.cast(value), PortDirection.Input if member.flow == wiring.In else
                                        PortDirection.Output)
             for path, member, value in component.signature.flatten(component)}
