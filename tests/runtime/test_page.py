@@ -134,3 +134,18 @@ def test_errors_are_shown_and_text_is_never_markup(browser, service):
     assert browser.run("document.getElementById('x')") is None
     browser.run("$('clear').click(); $('key').value = 'wrong'; $('text').value = 'hi'; $('ask').requestSubmit()")
     browser.until("document.querySelector('.error')?.textContent.startsWith('an API key was wanted; another key')")
+
+
+def test_new_gives_the_old_question_up_and_asks_at_once(browser, service):
+    made, port = service
+    browser.call("Page.navigate", url=f"http://127.0.0.1:{port}/")
+    browser.until("document.getElementById('key') !== null")
+    browser.run("""$('key').value = 'secret'; $('max_tokens').value = 100; $('text').value = 'old';
+                   $('ask').requestSubmit(); $('clear').click();
+                   $('max_tokens').value = 3; $('text').value = 'new'; $('ask').requestSubmit()""")
+    browser.until("document.querySelector('.note')?.textContent.startsWith('3 tokens, ')")
+    assert browser.run("[...document.querySelectorAll('.said')].map(box => box.className)") == ["said user",
+                                                                                              "said assistant"]
+    assert browser.run("document.querySelector('.user').textContent") == "new"
+    browser.until("$('send').textContent === 'Send'")
+    browser.until("!running && messages.length === 2")
