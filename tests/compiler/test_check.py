@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from compiler.check import CheckError, check
-from compiler.check_report import Listing
+from compiler.check.report import Listing
 from compiler.compile import compile_model
 from compiler.context import Registers
 from hw.config import preset

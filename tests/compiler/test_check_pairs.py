@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from compiler.check import check
-from compiler.check_report import Listing
-from compiler.check_walk import Walker
+from compiler.check.report import Listing
+from compiler.check.walk import Walker
 from compiler.compile import compile_model
 from compiler.context import Registers
 from hw.config import preset

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.check_control import Complaint, Patterns, Trace
-from compiler.check_fields import Template
-from compiler.check_report import Listing
+from compiler.check.control import Complaint, Patterns, Trace
+from compiler.check.fields import Template
+from compiler.check.report import Listing
 from hw.config import BLOCK
 from hw.image import Image
 from hw.isa import Opcode

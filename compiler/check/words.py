@@ -1,6 +1,6 @@
-"""The sentences of the checker for what `compiler.check_kernel` finds."""
+"""The sentences of the checker for what `compiler.check.kernel` finds."""
 
-from compiler import check_kernel as kernel
+from compiler.check import kernel
 from hw.timing import Latencies
 
 __all__ = ["MANY", "SPACES", "sentence"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.check_report import Listing
+from compiler.check.report import Listing
 from hw.config import REGISTERS
 from hw.image import Entry, Image
 from hw.isa import Alu, Opcode

@@ -18,10 +18,10 @@ instructions of the other engine but the last `queue`, bound the counter.
 
 import numpy as np
 
-from compiler import check_kernel as kernel
-from compiler.check_control import Complaint, Trace
-from compiler.check_fields import Template
-from compiler.check_report import Listing
+from compiler.check import kernel
+from compiler.check.control import Complaint, Trace
+from compiler.check.fields import Template
+from compiler.check.report import Listing
 from hw.config import HardwareConfig
 from hw.isa import Reduce
 from hw.timemodel import TOKENS

@@ -5,23 +5,23 @@ context, slot below the cache's slots; the same of a second sequence, in another
 
 * accumulators, scratch words, operand blocks, row buffer entries and scalars are written, in this command or
   as contents of the image, before they are read; what earlier commands left is read only where commands for
-  earlier positions of the same slot stored it (`compiler.check_cache`); elements that a mask hides need not
+  earlier positions of the same slot stored it (`compiler.check.cache`); elements that a mask hides need not
   be there;
 * any two conflicting accesses of the two engines are ordered by tokens, and inside an engine a result is read
-  no sooner than the pipeline has it (`compiler.check_kernel`); every token is taken, none is waited for in
-  vain, no counter overflows (`compiler.check_order`);
+  no sooner than the pipeline has it (`compiler.check.kernel`); every token is taken, none is waited for in
+  vain, no counter overflows (`compiler.check.order`);
 * results are not overwritten unread, images' contents and the cache are not destroyed, and commands deliver
   their logits;
 * what a command for two sequences computes for the one depends on nothing of the other's
-  (`compiler.check_pairs`);
+  (`compiler.check.pairs`);
 * addresses, counts and selectors exist, register sums fit, loops end, HALT is reached
-  (`compiler.check_control`, `compiler.check_fields`).
+  (`compiler.check.control`, `compiler.check.fields`).
 
 Why this holds for all contexts: what an instruction touches and when depends on the arguments alone, through
 integer registers. Their values are computed at every point of the argument space, points with equal counts
-and addresses form a class, and one command of each class is followed cell by cell (`compiler.check_walk`).
-Nothing is extrapolated. Slots that keep their words alike share a walk (`compiler.check_slots`), and of two
-sequences every class of each is followed beside the worst of the other (`compiler.check_pairs`).
+and addresses form a class, and one command of each class is followed cell by cell (`compiler.check.walk`).
+Nothing is extrapolated. Slots that keep their words alike share a walk (`compiler.check.slots`), and of two
+sequences every class of each is followed beside the worst of the other (`compiler.check.pairs`).
 
 Why it holds for all timings: tokens, queues and stalls only delay. Between engines only tokens count. Within
 an engine the distance of two steps is at least what the steps, fences and chains between them take, because
@@ -35,13 +35,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.check_cache import NEVER, Kept, Plane, agree, apart, find_planes, keep
-from compiler.check_control import Complaint, Trace, traces
-from compiler.check_fields import Template, template
-from compiler.check_order import order, reductions
-from compiler.check_products import Products, compare
-from compiler.check_report import CheckError, Listing, Report
-from compiler.check_walk import Walker
+from compiler.check.cache import NEVER, Kept, Plane, agree, apart, find_planes, keep
+from compiler.check.control import Complaint, Trace, traces
+from compiler.check.fields import Template, template
+from compiler.check.order import order, reductions
+from compiler.check.products import Products, compare
+from compiler.check.report import CheckError, Listing, Report
+from compiler.check.walk import Walker
 from hw.image import Image
 from hw.isa import Opcode
 

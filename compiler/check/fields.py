@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler import check_kernel as kernel
-from compiler.check_control import Complaint
+from compiler.check import kernel
+from compiler.check.control import Complaint
 from hw.config import BLOCK, HardwareConfig
 from hw.image import Image
 from hw.isa import FUNCTION_FIELDS, FUNCTIONS, A, B, C, D, FunctionKind, Opcode, Reduce, RowFormat

@@ -46,7 +46,7 @@ def read_rows(reads, stored, stored_by, constant, rows, row_slot, position, slot
     constant : int
         Rows of the image.
     rows, row_slot : int64 (array rows,)
-        See `compiler.check_cache.Kept`.
+        See `compiler.check.cache.Kept`.
     position, slot : int
         Least position of the class, and its slot.
     own : int64 (array rows,)

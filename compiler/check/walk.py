@@ -2,11 +2,11 @@
 rows.
 
 Nothing that an instruction touches depends on data, and registers are functions of the arguments
-(`compiler.check_control`). Two points (position, slot) are in one class when every count, every address and
+(`compiler.check.control`). Two points (position, slot) are in one class when every count, every address and
 every number of unmasked words is the same at both; so what is proved of a class's first point holds for all
 of it, and the classes cover all points. Only what depends on the exact length, the tiles of a half masked
 word, is looked at point by point. Tokens take part in rows of FETCH, the tile and the half of a row alone, of
-which the range is checked. Commands for two sequences have classes of either; `compiler.check_pairs` says
+which the range is checked. Commands for two sequences have classes of either; `compiler.check.pairs` says
 which pairs of classes are walked.
 """
 
@@ -14,12 +14,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from compiler import check_kernel as kernel
-from compiler import check_rows
-from compiler.check_pairs import Widest
-from compiler.check_slots import Alike
-from compiler.check_tables import COUNT, LONGEST, ROW, Tables, reach
-from compiler.check_words import sentence
+from compiler.check import kernel, rowreads
+from compiler.check.pairs import Widest
+from compiler.check.slots import Alike
+from compiler.check.tables import COUNT, LONGEST, ROW, Tables, reach
+from compiler.check.words import sentence
 from hw.isa import Opcode
 
 __all__ = ["Walker"]
@@ -68,7 +67,7 @@ class Walker(Tables):
 
     def fixed_reads(self) -> Iterator[tuple[int, bool, int, list[int], int]]:
         """Reads of the array whose size no argument changes: address, whether it is a FETCH, first row, the
-        counts and steps of `check_rows.mark`, pattern added to the row. For MULTIPLY only those whose rows no
+        counts and steps of `rowreads.mark`, pattern added to the row. For MULTIPLY only those whose rows no
         argument changes either."""
         counts = np.stack([count.base for count in self.counts], axis=1)
         varying = np.stack([count.pattern for count in self.counts], axis=1)
@@ -221,7 +220,7 @@ class Walker(Tables):
         return np.stack([counts[self.row_k, self.row[:, ROW[name]]] for name in ("nj", "nh", "nr")], axis=1)
 
     def _row_reads(self, base: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Rows of `check_rows.READ_COLUMNS` for every access to the array."""
+        """Rows of `rowreads.READ_COLUMNS` for every access to the array."""
         nj, nh, nr = self._row_counts(counts).T
         steps = [self.row[:, ROW[name]] for name in ("row_j", "row_h", "row_r")]
         return np.stack([self.row_k, base, nj, steps[0], nh, steps[1], nr, steps[2]], axis=1)
@@ -251,13 +250,13 @@ class Walker(Tables):
         stored = np.array([p.base + values[p.pattern] for p in planes], np.int64)
         by = np.array([p.k for p in planes], np.int64)
         patterns = self.trace.patterns
-        self.report.rows += check_rows.read_rows(
+        self.report.rows += rowreads.read_rows(
             reads[chosen], stored, by, constant, self.kept.rows, self.kept.row_slot,
             int(patterns.position[point]), int(patterns.slot[point]), self.own, results)
         for n in np.flatnonzero(results[:, 0]).tolist():
-            text = {check_rows.EARLY: "which no command of this slot has stored by then",
-                    check_rows.OTHER_SLOT: "which belongs to another slot",
-                    check_rows.ORDER: "which this command stores only later"}[int(results[n, 0])]
+            text = {rowreads.EARLY: "which no command of this slot has stored by then",
+                    rowreads.OTHER_SLOT: "which belongs to another slot",
+                    rowreads.ORDER: "which this command stores only later"}[int(results[n, 0])]
             self.complain(self._at(int(self.row_k[chosen[n]])), "cache", "rows must be stored before they "
                                                                          "are read; this "
                           f"instruction reads row {int(results[n, 1])}, {text} ({self._where()})")

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler import check_kernel as kernel
-from compiler.check_cache import BY_COLUMN, BY_TILE, Kept, Plane
-from compiler.check_control import Complaint, Trace
-from compiler.check_fields import ACCESSES, BY_SEGMENT, BY_WORD, COUNTS, FIRST_PASS, LAST_PASS, ROWS, Template
-from compiler.check_order import Order
-from compiler.check_report import Listing, Report
-from compiler.check_words import MANY
+from compiler.check import kernel
+from compiler.check.cache import BY_COLUMN, BY_TILE, Kept, Plane
+from compiler.check.control import Complaint, Trace
+from compiler.check.fields import ACCESSES, BY_SEGMENT, BY_WORD, COUNTS, FIRST_PASS, LAST_PASS, ROWS, Template
+from compiler.check.order import Order
+from compiler.check.report import Listing, Report
+from compiler.check.words import MANY
 from hw.config import SCALARS
 from hw.image import Image
 from hw.isa import Opcode

@@ -23,7 +23,7 @@ commands keep, each of which belongs to one slot, may be chosen by the arguments
   that sequence, those of different ones are where both are widest, which is part of every walk.
 * The distance of a write and a read of one sequence, or of neither, is a sum over the instructions between
   of terms that grow with their steps. It is least where the other's steps are least, which is the walk of the one.
-* Cache rows and kept words of different slots are different (`compiler.check_cache`), and each sequence reads
+* Cache rows and kept words of different slots are different (`compiler.check.cache`), and each sequence reads
   those of its own.
 * A result is lost when it is overwritten before anybody has read it: by its own sequence, which the walks of that
   sequence show, or by the other, which overwrites nothing that it would not overwrite with the greatest arguments.
@@ -31,8 +31,8 @@ commands keep, each of which belongs to one slot, may be chosen by the arguments
 
 import numpy as np
 
-from compiler import check_kernel as kernel
-from compiler.check_slots import Alike
+from compiler.check import kernel
+from compiler.check.slots import Alike
 
 __all__ = ["Widest"]
 

@@ -6,10 +6,10 @@ the image.
 
 import numpy as np
 
-from compiler import check_rows
-from compiler.check_control import Complaint
-from compiler.check_report import Listing
-from compiler.check_walk import Walker
+from compiler.check import rowreads
+from compiler.check.control import Complaint
+from compiler.check.report import Listing
+from compiler.check.walk import Walker
 from hw.image import Image
 from hw.isa import Opcode, Reduce
 
@@ -32,7 +32,7 @@ class Products:
         for address, fetch, row, lattice, pattern in walker.fixed_reads():
             shifts = np.unique(walker.trace.patterns.array(pattern))
             times, last = (self.fetched, nowhere) if fetch else (self.times, self.last)
-            check_rows.mark(times, last, address, row, *lattice, shifts)    # type: ignore[call-arg]
+            rowreads.mark(times, last, address, row, *lattice, shifts)    # type: ignore[call-arg]
         self.complain_results(image, walker)
 
     @staticmethod
