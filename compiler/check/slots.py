@@ -1,7 +1,7 @@
 """Slots that keep alike: a walk for one slot proves the same arguments in another.
 
 Slots take part in a command in two ways: in rows of the cache, which are compared for every slot
-(`compiler.check.rows`), and in scratch words that commands keep. When the words of one slot are those of another
+(`compiler.check.rowreads`), and in scratch words that commands keep. When the words of one slot are those of another
 a fixed distance on, first written by the same positions, and two commands differ only by that distance, and only
 where they read or write kept words, then one walk is the other with these words renamed.
 """
