@@ -31,6 +31,7 @@ from runtime.cli import (
     progress,
     table,
 )
+from runtime.evaluation import EVALUATION_TEXT
 from runtime.evaluation import evaluate as evaluate_session
 from runtime.fetch import MODELS
 from runtime.fetch import fetch as fetch_model
@@ -151,7 +152,8 @@ def _show_compiled(facts: dict[str, Any]) -> None:
 def evaluate(
     model: ModelArgument,
     image: ImageArgument,
-    text: Annotated[Path, typer.Option(help="Plain text to read.")] = Path("examples/evaluation.txt"),
+    text: Annotated[Path, typer.Option(help="Plain text to read.", show_default="a text that is part of Wordline")
+                    ] = EVALUATION_TEXT,
     tokens: Annotated[int, typer.Option("--tokens", "-n", help="Tokens of it to use.", min=2)] = 1024,
     device: DeviceOption = "model:",
     as_json: JsonOption = False,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -9,7 +10,10 @@ from runtime.session import Session
 from sim.metrics import Comparison, Perplexity
 from sim.reference import Shape, forward
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["EVALUATION_TEXT", "Evaluation", "evaluate"]
+
+EVALUATION_TEXT = Path(__file__).with_name("evaluation.txt")
+"""Plain text of more than 1,100 tokens, written for this project."""
 
 
 @dataclass(frozen=True)

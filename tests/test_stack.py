@@ -1,6 +1,5 @@
 """The whole stack, from a model file to tokens, on every device: the same words and the same bits."""
 
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,7 @@ from compiler.frontends.load import load_model
 from hw.config import preset
 from hw.timemodel import predict
 from runtime.device import Device
-from runtime.evaluation import evaluate
+from runtime.evaluation import EVALUATION_TEXT, evaluate
 from runtime.fetch import FetchError, fetch
 from runtime.lockstep import Lockstep
 from runtime.session import Session
@@ -17,7 +16,6 @@ from runtime.tokenizer import Tokenizer
 from tests.models.random_gguf import write_random_model
 
 TOKENS = 40
-TEXT = Path(__file__).parents[1] / "examples" / "evaluation.txt"
 PROMPT = "what is in the array?"
 
 
@@ -80,7 +78,8 @@ def test_the_real_model_knows_its_words():
         with Session(device, image) as session:
             tokens = session.generate(tokenizer.encode("The capital of France is"), max_tokens=2)
             assert tokenizer.decode(tokens).startswith(" Paris")
-            found = evaluate(session, source.shape, source.dequantized(), tokenizer.encode(TEXT.read_text())[:200])
+            ids = tokenizer.encode(EVALUATION_TEXT.read_text())[:200]
+            found = evaluate(session, source.shape, source.dequantized(), ids)
     assert abs(found.perplexity_change) < 0.03
     assert found.mean_kl < 0.008
     assert found.top1 > 0.94

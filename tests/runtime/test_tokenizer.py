@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from compiler.errors import ModelFileError
 from compiler.frontends.load import load_model
 from compiler.source import TokenizerSource
 from compiler.tokenizer_json import SPLITS, build, image_text
+from runtime.evaluation import EVALUATION_TEXT
 from runtime.fetch import FetchError, fetch
 from runtime.tokenizer import Tokenizer, TokenizerError
 from tests.models.random_gguf import CHAT_TEMPLATE, write_random_model
@@ -171,6 +171,6 @@ def test_a_real_tokenizer() -> None:
     tokenizer = Tokenizer(image_text(model.tokenizer, model.chat_template))
     spelled = ["Hello", "Ġworld", ",", "Ġit", "'s", "Ġ", "2", "0", "2", "4", "!"]
     assert spellings(tokenizer, "Hello world, it's 2024!") == spelled
-    text = (Path(__file__).parents[2] / "examples" / "evaluation.txt").read_text()
+    text = EVALUATION_TEXT.read_text()
     ids = tokenizer.encode(text)
     assert len(ids) > 1100 and tokenizer.decode(ids) == text

@@ -1,6 +1,5 @@
 """The fp32 forward pass against a slow one written differently, and on the real model; the metrics."""
 
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,13 +8,12 @@ from compiler.frontends.load import load_model
 from compiler.source import ModelSource
 from compiler.tokenizer_json import image_text
 from runtime.chat_template import ChatTemplate
+from runtime.evaluation import EVALUATION_TEXT
 from runtime.fetch import FetchError, fetch
 from runtime.tokenizer import Tokenizer
 from sim.metrics import Comparison, Perplexity, log_softmax
 from sim.reference import forward, hidden_states, logits
 from tests.models.random_gguf import write_random_model
-
-TEXT = Path(__file__).parents[2] / "examples" / "evaluation.txt"
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["own output", "tied"])
@@ -122,7 +120,7 @@ def test_a_real_model_answers(real: tuple[ModelSource, dict[str, np.ndarray]]) -
 def test_a_real_model_is_not_surprised_by_english(real: tuple[ModelSource, dict[str, np.ndarray]]) -> None:
     model, weights = real
     tokenizer = Tokenizer(image_text(model.tokenizer, model.chat_template))
-    tokens = tokenizer.encode(TEXT.read_text())[:300]
+    tokens = tokenizer.encode(EVALUATION_TEXT.read_text())[:300]
     perplexity = Perplexity()
     for start, rows in forward(model.shape, weights, tokens):
         following = np.array(tokens[start + 1 : start + 1 + len(rows)])
