@@ -8,7 +8,7 @@ idle first.
 import ctypes
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -81,11 +81,17 @@ def sources(config: HardwareConfig) -> dict[str, str]:
     return texts
 
 
-def library(config: HardwareConfig, *, trace: Trace = "",
-            progress: Callable[[int, int], None] | None = None) -> ctypes.CDLL:
-    """The simulation of a device as a loaded library; built when it is not in the cache."""
-    path = build_library(f"wordline-{config.name}", sources(config), TOP, [HARNESS], SETTINGS, trace=trace,
-                         progress=progress)
+def library(config: HardwareConfig, *, trace: Trace = "", progress: Callable[[int, int], None] | None = None,
+            verilog: Mapping[str, str] | None = None, harness: str = "", extra_flags: Sequence[str] = (),
+            quick: bool = False) -> ctypes.CDLL:
+    """The simulation of a device as a loaded library; built when it is not in the cache.
+
+    Other `verilog` than `sources` may describe the same device, from gates for instance. `harness` is C++ to go behind
+    that of `HARNESS`; the other two are as in `build_library`.
+    """
+    path = build_library(f"wordline-{config.name}", sources(config) if verilog is None else verilog, TOP,
+                         HARNESS.read_text() + harness, SETTINGS, trace=trace, progress=progress,
+                         extra_flags=extra_flags, quick=quick)
     lib = ctypes.CDLL(str(path))
     word, long, handle, text = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_char_p
     words = np.ctypeslib.ndpointer(np.uint32, flags="C_CONTIGUOUS")
@@ -131,16 +137,19 @@ class RtlDevice:
     port_words : int
         Words of the largest transfer that goes through the window port. Scalars, registers, tables and functions have
         no other way.
+    simulation : CDLL or None
+        A `library` of this configuration that was built otherwise.
 
     Raises `sim.verilator.ToolMissing` when the build needs a program that is not installed.
     """
 
     def __init__(self, config: HardwareConfig, *, trace: Path | None = None,
-                 progress: Callable[[int, int], None] | None = None, port_words: int = 0) -> None:
+                 progress: Callable[[int, int], None] | None = None, port_words: int = 0,
+                 simulation: ctypes.CDLL | None = None) -> None:
         self.config = config
         self.port_words = port_words
         kind: Trace = "" if trace is None else "vcd" if trace.suffix == ".vcd" else "fst"
-        self._lib = library(config, trace=kind, progress=progress)
+        self._lib = library(config, trace=kind, progress=progress) if simulation is None else simulation
         self._handle = self._lib.wl_open()
         if trace is not None:
             self._lib.wl_trace(self._handle, str(trace).encode())

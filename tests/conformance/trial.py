@@ -1,6 +1,7 @@
 """One program with one state on two devices: the core's Verilog and the functional model, and the first difference."""
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from tests.conformance.plan import Plan, build, random_plan
 from tests.hw.corebench import CoreBench
 from tests.randomprogram import ARGUMENTS, random_program, random_state
 
-__all__ = ["TRIAL", "Case", "Trial", "config_of", "random_case"]
+__all__ = ["TRIAL", "Bench", "Case", "Trial", "config_of", "random_case"]
 
 TRIAL = HardwareConfig("trial", tiles=4, rows=400, accumulators=256, scratch=640, operands=64, row_buffer=16,
                        microcode=256)
@@ -58,6 +59,22 @@ def _without_tokens(instruction: Instruction) -> Instruction:
     return Instruction(instruction.opcode, {k: v for k, v in instruction.values.items() if k not in ("wait", "signal")})
 
 
+class Bench(Protocol):
+    """Verilog in simulation, of the core (`tests.hw.corebench`) or of the whole device (`tests.devicebench`)."""
+
+    def reset(self) -> None:
+        """Stop the command; memories keep their content."""
+
+    def read(self, space: Space) -> np.ndarray:
+        """A whole space in host form."""
+
+    def write(self, space: Space, data: np.ndarray) -> None:
+        """Write a whole space in host form."""
+
+    def run(self, entry: int = 0, arguments: tuple[int, ...] = (), limit: int = 1_000_000) -> tuple[int, bool]:
+        """Run a command; (cycles, nonfinite). Raises RuntimeError or AssertionError if it does not end as it should."""
+
+
 class Trial:
     """The two devices.
 
@@ -65,11 +82,11 @@ class Trial:
     ----------
     config : HardwareConfig
         The device; at most 32 tiles.
-    bench : CoreBench or None
-        Simulation of another core than the usual one: with a fault, or from gates.
+    bench : Bench or None
+        Another simulation than that of the core: with a fault, from gates, of the whole device.
     """
 
-    def __init__(self, config: HardwareConfig, bench: CoreBench | None = None) -> None:
+    def __init__(self, config: HardwareConfig, bench: Bench | None = None) -> None:
         self.config = config
         self.bench = CoreBench(config) if bench is None else bench
         self.model = FunctionalDevice(config)

