@@ -44,6 +44,9 @@ While a command runs, an access waits for its end; it goes before the commands t
 address that does not exist, a WRAP burst, a beat wider than 32 bits, a write to the words between two
 lines, and a write of part of a word where single bytes cannot be written. Nothing is changed by a beat
 that is answered so; the other beats of its burst are carried out.
+
+A burst moves a word a cycle, after the cycles that the memories need for the first word of a read. The
+special-function tables are written by whole lines, which takes as long as reading one.
 """
 
 _FLAGS: tuple[tuple[type[IntEnum], str], ...] = (

@@ -1,7 +1,7 @@
 """The AXI4 window: bursts of 32-bit words become accesses to lines of the core's memories."""
 
 from amaranth import C, Cat, Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw import axi
@@ -68,11 +68,79 @@ class Decoder(wiring.Component):
         return m
 
 
+class Answers(wiring.Component):
+    """Beats of a read, on their way and waiting for the host to take them.
+
+    Words of the core come without asking whether there is room, so that no more are asked for than there is room for.
+
+    Parameters
+    ----------
+    latency : int
+        Cycles from `ask` to its `word`.
+
+    Members
+    -------
+    ask, room : In(1), Out(1)
+        A beat is asked for; another may be.
+    beat : In
+        Of the beat that is asked for: `word` of its line, whether it is `zero` instead, `response`, `last`.
+    line : In
+        The line of the beat asked for `latency` cycles ago.
+    valid, data, response, last : Out; ready : In(1)
+        The oldest beat, unchanged until taken.
+    empty : Out(1)
+        None is on its way or waits.
+    """
+
+    def __init__(self, latency):
+        self.latency = latency
+        self.depth = latency + 2
+        """Beats on their way and waiting: enough for one a cycle."""
+        self.beat_layout = data.StructLayout({"word": 4, "zero": 1, "response": axi.Response, "last": 1})
+        super().__init__({
+            "ask": In(1), "room": Out(1), "beat": In(self.beat_layout), "line": In(LINE_BITS),
+            "valid": Out(1), "ready": In(1), "data": Out(axi.DATA_BITS), "response": Out(axi.Response), "last": Out(1),
+            "empty": Out(1),
+        })
+
+    def elaborate(self, platform):
+        m = Module()
+        layout = data.StructLayout({"data": axi.DATA_BITS, "response": axi.Response, "last": 1})
+        held = [Signal(layout, name=f"held_{n}") for n in range(self.depth)]
+        count, owed = Signal(range(self.depth + 1)), Signal(range(self.depth + 1))
+        taken = Signal()
+        m.d.comb += [
+            self.room.eq(owed != self.depth), self.empty.eq(owed == 0), self.valid.eq(count != 0),
+            self.data.eq(held[0].data), self.response.eq(held[0].response), self.last.eq(held[0].last),
+            taken.eq(self.valid & self.ready),
+        ]
+        m.d.sync += owed.eq(owed + self.ask - taken)
+
+        came, beat, way = self.ask, self.beat, []
+        for n in range(self.latency):
+            later, fact = Signal(name=f"asked_{n}"), Signal(self.beat_layout, name=f"beat_{n}")
+            m.d.sync += [later.eq(came), fact.eq(beat)]
+            came, beat = later, fact
+            way.append(later)
+
+        m.d.sync += count.eq(count + came - taken)
+        place = Signal.like(count)
+        m.d.comb += place.eq(count - taken)
+        for n, entry in enumerate(held):
+            with m.If(came & (place == n)):
+                m.d.sync += [entry.data.eq(Mux(beat.zero, 0, self.line.word_select(beat.word, 32))),
+                             entry.response.eq(beat.response), entry.last.eq(beat.last)]
+            with m.Elif(taken & (n + 1 < self.depth)):
+                m.d.sync += entry.eq(held[(n + 1) % self.depth])
+        return m
+
+
 class Window(wiring.Component):
     """AXI4 subordinate in front of the core's host access.
 
     One burst at a time, reads and writes in turn when both wait, INCR or FIXED, of whole words or
-    narrower. A beat takes two cycles to write and ``read_latency + 2`` to read. A beat answers SLVERR, and
+    narrower. A beat takes a cycle, the first of a read ``read_latency + 1`` more; where only whole lines
+    can be written, ``read_latency + 1`` a beat. A beat answers SLVERR, and
     changes nothing, when its address does not exist, when the burst is of another kind, when it writes
     padding, or when it strobes a part of a word where single bytes cannot be written. A write burst
     answers SLVERR if any of its beats does.
@@ -109,6 +177,7 @@ class Window(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.decoder = decoder = Decoder(self.config)
+        m.submodules.answers = answers = Answers(self.read_latency)
         aw, w, ar = self.aw.payload, self.w.payload, self.ar.payload
 
         address = Signal(AXI_BITS)
@@ -119,7 +188,6 @@ class Window(wiring.Component):
         wrote = Signal()  # the last burst was a write
         wait = Signal(range(self.read_latency + 1))
         ident = Signal(axi.ID_BITS)
-        data, response = Signal(axi.DATA_BITS), Signal(axi.Response)
 
         bad = refused | ~decoder.exists
         partial = ~(w.wstrb.all() | decoder.bytewise)
@@ -129,8 +197,12 @@ class Window(wiring.Component):
             self.host_address.eq(decoder.line), self.host_data.eq(w.wdata.replicate(LINE_WORDS)),
             self.host_strobe.eq(w.wstrb << Cat(C(0, 2), decoder.word)),
             self.b.payload.bid.eq(ident), self.b.payload.bresp.eq(Mux(failed, axi.Response.SLVERR,
-            axi.Response.OKAY)), self.r.payload.rid.eq(ident), self.r.payload.rdata.eq(data),
-            self.r.payload.rresp.eq(response), self.r.payload.rlast.eq(left == 0),
+            axi.Response.OKAY)), self.r.payload.rid.eq(ident), self.r.payload.rdata.eq(answers.data),
+            self.r.payload.rresp.eq(answers.response), self.r.payload.rlast.eq(answers.last),
+            self.r.valid.eq(answers.valid), answers.ready.eq(self.r.ready), answers.line.eq(self.host_q),
+            answers.beat.word.eq(decoder.word), answers.beat.zero.eq(bad | decoder.padding),
+            answers.beat.response.eq(Mux(bad, axi.Response.SLVERR, axi.Response.OKAY)),
+            answers.beat.last.eq(left == 0),
         ]
 
         def accept(channel, burst, prefix):
@@ -196,26 +268,14 @@ class Window(wiring.Component):
                     m.next = "IDLE"
 
             with m.State("READ"):
-                m.d.comb += [self.request.eq(1), self.host_read.eq(~bad)]
-                m.d.sync += wait.eq(self.read_latency - 1)
-                m.next = "WAIT"
-
-            with m.State("WAIT"):
-                m.d.comb += self.request.eq(1)
-                m.d.sync += wait.eq(wait - 1)
-                with m.If(wait == 0):
-                    m.d.sync += [
-                        data.eq(Mux(bad | decoder.padding, 0, self.host_q.word_select(decoder.word, 32))),
-                        response.eq(Mux(bad, axi.Response.SLVERR, axi.Response.OKAY)),
-                    ]
-                    m.next = "DELIVER"
-
-            with m.State("DELIVER"):
-                m.d.comb += [self.request.eq(1), self.r.valid.eq(1)]
-                with m.If(self.r.ready):
+                m.d.comb += [self.request.eq(1), answers.ask.eq(answers.room), self.host_read.eq(answers.room & ~bad)]
+                with m.If(answers.room):
                     advance()
                     with m.If(left == 0):
-                        m.next = "IDLE"
-                    with m.Else():
-                        m.next = "READ"
+                        m.next = "DRAIN"
+
+            with m.State("DRAIN"):
+                m.d.comb += self.request.eq(1)
+                with m.If(answers.empty):
+                    m.next = "IDLE"
         return m

@@ -9,6 +9,7 @@ from hw.axi import Slice
 from hw.config import preset
 from hw.engine import Front
 from hw.hostport import CONTROL_PORT, WINDOW_PORT, HostPort, Queue
+from hw.hostwindow import Answers
 from hw.timing import latencies
 from tests.formal.inside import opened
 from tests.formal.prove import Proof
@@ -74,6 +75,32 @@ class QueueKeeps(wiring.Component):
         ]
         m.d.sync += [came.eq(came + (queue.i.valid & queue.i.ready)), went.eq(went + (queue.o.valid & queue.o.ready))]
         _held(m, queue.o.valid, queue.o.ready, queue.o.payload.as_value(), "o")
+        return m
+
+
+class AnswersKeep(wiring.Component):
+    """The window's beats on their way from the core, whose words count."""
+
+    ask: In(1)
+    ready: In(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        answers = Answers(latencies(preset("tiny")).host_read)
+        m.submodules.answers, inside = opened(answers)
+        held, count, owed, came = (inside[name] for name in ("held", "count", "owed", "came"))
+        arrived, went = Signal(COUNT), Signal(COUNT)
+        on_their_way = sum(inside["way"])
+        m.d.comb += [
+            Assume(~self.ask | answers.room), answers.ask.eq(self.ask), answers.ready.eq(self.ready),
+            answers.line.eq(arrived), Assume(~came | ((inside["beat"].word == 0) & ~inside["beat"].zero)),
+            Assert(owed <= answers.depth), Assert(owed == count + on_their_way),
+            Assert((arrived - went)[:COUNT] == count),
+            *(Assert((count <= n) | (entry.data == (went + n)[:COUNT])) for n, entry in enumerate(held)),
+            Assert(~answers.valid | (answers.data == went)),
+        ]
+        m.d.sync += [arrived.eq(arrived + came), went.eq(went + (answers.valid & self.ready))]
+        _held(m, answers.valid, answers.ready, Cat(answers.data, answers.response, answers.last), "o")
         return m
 
 
@@ -221,6 +248,8 @@ PROOFS = (
     Proof("slice", "an AXI register slice loses, doubles and reorders nothing, holds valid and payload until taken",
           SliceKeeps, 3, induction=True, quick=True),
     Proof("queue", "the host port's queues lose, double and reorder nothing, and never overflow", QueueKeeps, 20),
+    Proof("window-beats", "the window's beats that the core read are delivered in order, each once, with room for all",
+          AnswersKeep, 2, induction=True, quick=True),
     Proof("engine-queue", "an engine's queue never overflows or underflows, and starts only an idle engine",
           FrontCounts, 2, induction=True, quick=True),
     Proof("engine-order", "an engine's queue hands instructions on in order, each once", FrontOrder, 14),

@@ -153,3 +153,11 @@ def test_verilog_comes_from_the_cache(monkeypatch):
     monkeypatch.setattr(rtl.top, "sources", lambda *_: pytest.fail("written again"))
     assert rtl.sources(TINY) == first
     assert re.search(r"^module wordline\(", first["wordline.v"], re.MULTILINE)
+
+
+@pytest.mark.parametrize("move", ("read_window", "write_window"))
+def test_bursts_move_a_word_a_cycle(device, move):
+    device.reset()
+    words, before = np.zeros(512, np.uint32), device.cycles
+    getattr(device, move)(window_address(Space.SCRATCH, TINY, 0), words)
+    assert 512 <= device.cycles - before < 512 + 2 * 16   # two bursts, each with a beginning and an end
