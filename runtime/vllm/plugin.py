@@ -1,0 +1,25 @@
+"""The entry points through which vLLM finds Wordline. vLLM loads them in each of its processes."""
+
+__all__ = ["ARCHITECTURE", "MODEL_TYPE", "platform", "register"]
+
+MODEL_TYPE = "wordline"
+"""What `config.json` calls the model. Nobody else knows the name, so without this plugin vLLM refuses the folder."""
+
+ARCHITECTURE = "WordlineForCausalLM"
+
+
+def platform() -> str:
+    """The platform's class. It refuses every model but Wordline's, so it never takes one over silently."""
+    return "runtime.vllm.platform.WordlinePlatform"
+
+
+def register() -> None:
+    """Make the model type and the architecture known."""
+    from transformers import AutoConfig
+    from vllm import ModelRegistry
+
+    from runtime.vllm.model import WordlineConfig
+
+    AutoConfig.register(MODEL_TYPE, WordlineConfig, exist_ok=True)
+    if ARCHITECTURE not in ModelRegistry.get_supported_archs():
+        ModelRegistry.register_model(ARCHITECTURE, f"runtime.vllm.model:{ARCHITECTURE}")
