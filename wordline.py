@@ -17,7 +17,7 @@ from hw.errors import WordlineError
 from hw.image import Image, load, save
 from hw.isa_page import isa_page
 from hw.paths import cache_directory
-from runtime import cli_device, cli_image, cli_serve
+from runtime import cli_device, cli_image, cli_serve, cli_vllm
 from runtime.cli import (
     Commands,
     ContextOption,
@@ -269,7 +269,7 @@ def _show_demo(facts: dict[str, Any]) -> None:
               f"{lockstep['difference'] or 'identical'}", markup=False)
 
 
-for command in (*cli_device.COMMANDS, *cli_image.COMMANDS, *cli_serve.COMMANDS):
+for command in (*cli_device.COMMANDS, *cli_image.COMMANDS, *cli_serve.COMMANDS, *cli_vllm.COMMANDS):
     app.command()(command)
 
 
