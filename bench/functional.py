@@ -83,9 +83,11 @@ def main() -> None:
         "prompt_tokens_per_cpu_second": round(max(ours["prompt"]), 1),
         "decode_tokens_per_cpu_second": round(max(ours["decode"]), 1),
         "cycles_per_token": cycles, "share_of_row_bound": round(share_of_bound(image, steps) or 0, 4),
-        "positions": [steps[0].position, steps[-1].position], "peak_megabytes": peak_megabytes(),
+        "positions": [steps[0].position, steps[-1].position],
     }
-    if llama is not None:
+    if llama is None:
+        facts["peak_megabytes"] = peak_megabytes()
+    else:   # the memory is not ours alone
         facts["llama_cpp"] = {"version": llama.version,
                               "decode_tokens_per_cpu_second": round(max(theirs["decode"]), 1)}
         facts["ratio_to_llama_cpp"] = round(max(ours["decode"]) / max(theirs["decode"]), 3)
