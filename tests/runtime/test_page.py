@@ -70,7 +70,7 @@ class Browser:
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
-    def until(self, script: str, seconds: float = 15) -> None:
+    def until(self, script: str, seconds: float = 60) -> None:
         end = monotonic() + seconds
         while not self.run(script):
             assert monotonic() < end, f"waited in vain for {script}: {self.run('document.body.innerText')}"
