@@ -48,9 +48,6 @@ ModelArgument = Annotated[str, typer.Argument(
     metavar="MODEL", help=f"A model file (.gguf), or a name that `fetch` knows: {', '.join(MODELS)}.")]
 ConfigOption = Annotated[str, typer.Option("--config", "-c", help=f"Preset: {', '.join(PRESETS)}.")]
 SlotsOption = Annotated[int, typer.Option(help="Sequences that the KV cache holds at once.", min=1)]
-MAX_TILES = 32
-"""Tiles of the largest device that there is Verilog of."""
-
 OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
 
 
@@ -217,11 +214,7 @@ def verilog(
 ) -> None:
     """Write readable Verilog of a device, one file a module that is made on its own."""
     with errors.status(f"writing Verilog of {config}"):
-        chosen = preset(config)
-        if chosen.tiles > MAX_TILES:
-            raise WordlineError(f"Verilog is made of devices of 1 to {MAX_TILES} tiles; {config!r} has "
-                                f"{chosen.tiles}: use a smaller preset")
-        files = top.emit(chosen, output)
+        files = top.emit(preset(config), output)
     emit([str(path) for path in files], as_json, lambda paths: print("\n".join(paths)))
 
 

@@ -6,10 +6,14 @@ from dataclasses import asdict, dataclass, fields, replace
 
 from hw.errors import WordlineError
 
-__all__ = ["BLOCK", "LINE_WORDS", "PRESETS", "REGISTERS", "SCALARS", "ConfigError", "HardwareConfig", "preset"]
+__all__ = ["BLOCK", "LINE_WORDS", "MAX_TILES", "PRESETS", "REGISTERS", "SCALARS", "ConfigError",
+           "HardwareConfig", "preset"]
 
 BLOCK = 32
 """Elements of one operand block, and of one output row's share of an array row."""
+
+MAX_TILES = BLOCK
+"""Tiles of a device that computes: a word of all lanes is at most one block. The timing model takes more."""
 
 LINE_WORDS = 10
 """32-bit words in an array row (256 data + 64 side bits) and in a microcode word."""
@@ -34,7 +38,7 @@ class HardwareConfig:
     name : str
         What the configuration is called in reports. Not part of the fingerprint.
     tiles : int
-        A power of two. RTL takes 1 to 32, the timing model any.
+        A power of two. Hardware takes 1 to `MAX_TILES`, the timing model any.
     rows : int
         Array rows of a tile, each 256 data and 64 side bits. Need not be a power of two.
     accumulators : int
@@ -87,7 +91,7 @@ class HardwareConfig:
 
     @property
     def lanes_per_block(self) -> int:
-        """Words of a lane in one block of 32 elements (1 when there are 32 tiles or more)."""
+        """Words of a lane in one block of 32 elements (1 when there are `BLOCK` tiles or more)."""
         return max(1, BLOCK // self.tiles)
 
     @property
@@ -95,6 +99,12 @@ class HardwareConfig:
         """Sixteen hex digits that name everything but the configuration's name."""
         facts = {k: v for k, v in asdict(self).items() if k != "name"}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+    def require_hardware(self) -> None:
+        """Raise `ConfigError` unless hardware can be made of this; the timing model asks for less."""
+        if self.tiles > MAX_TILES:
+            raise ConfigError(f"Verilog is made of devices of 1 to {MAX_TILES} tiles; {self.name!r} has {self.tiles}: "
+                              "use a smaller preset")
 
     def to_json(self) -> dict[str, object]:
         return {**asdict(self), "formats": list(self.formats)}

@@ -54,7 +54,7 @@ class Core(wiring.Component):
     Parameters
     ----------
     config : HardwareConfig
-        The device; up to 32 tiles.
+        The device; up to `MAX_TILES` tiles.
 
     Members
     -------
@@ -67,8 +67,7 @@ class Core(wiring.Component):
     """
 
     def __init__(self, config: HardwareConfig) -> None:
-        if config.tiles > 32:
-            raise ValueError(f"the RTL takes 1 to 32 tiles; got {config.tiles!r}; larger devices exist in the models")
+        config.require_hardware()
         self.config = config
         super().__init__({
             "start": In(1), "entry": In(16), "arguments": In(data.ArrayLayout(32, ARGUMENTS)),

@@ -5,7 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw import latency
-from hw.config import BLOCK
+from hw.config import BLOCK, MAX_TILES
 
 __all__ = ["Quantizer"]
 
@@ -33,7 +33,7 @@ class Quantizer(wiring.Component):
     Parameters
     ----------
     tiles : int
-        Lanes; a power of two up to 32.
+        Lanes; a power of two up to `MAX_TILES`.
     bits : int
         Operand width of a block that is not `narrow`, 9 or 8.
     address_width : int
@@ -52,8 +52,8 @@ class Quantizer(wiring.Component):
     latency = latency.QUANTIZE
 
     def __init__(self, *, tiles: int, bits: int = 9, address_width: int = 12) -> None:
-        if tiles not in (1, 2, 4, 8, 16, 32):
-            raise ValueError(f"tiles must be a power of two from 1 to 32; got {tiles!r}")
+        if not 1 <= tiles <= MAX_TILES or tiles & (tiles - 1):
+            raise ValueError(f"tiles must be a power of two from 1 to {MAX_TILES}; got {tiles!r}")
         if bits not in LIMITS:
             raise ValueError(f"bits must be 8 or 9; got {bits!r}")
         self.tiles = tiles

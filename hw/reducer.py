@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hw.config import MAX_TILES
 from hw.delay import delay
 from hw.fp32 import CANONICAL_NAN, NEGATIVE_ZERO, Adder
 from hw.isa import Reduce
@@ -49,7 +50,7 @@ class Reducer(wiring.Component):
     Parameters
     ----------
     tiles : int
-        Lanes; a power of two up to 32.
+        Lanes; a power of two up to `MAX_TILES`.
 
     Members
     -------
@@ -66,8 +67,8 @@ class Reducer(wiring.Component):
     """
 
     def __init__(self, *, tiles: int) -> None:
-        if tiles not in (1, 2, 4, 8, 16, 32):
-            raise ValueError(f"tiles must be a power of two from 1 to 32; got {tiles!r}")
+        if not 1 <= tiles <= MAX_TILES or tiles & (tiles - 1):
+            raise ValueError(f"tiles must be a power of two from 1 to {MAX_TILES}; got {tiles!r}")
         self.tiles = tiles
         super().__init__({
             "valid":    In(1),

@@ -82,6 +82,7 @@ class Tile(wiring.Component):
     """
 
     def __init__(self, config: HardwareConfig, *, packed: bool = True) -> None:
+        config.require_hardware()
         self.config = config
         self.packed = packed
         super().__init__(tile_ports(config))

@@ -85,14 +85,16 @@ class Top(wiring.Component):
 
 def sources(config: HardwareConfig, name: str = "wordline") -> dict[str, str]:
     """Verilog files of a whole device by name; the top module is `name`."""
+    config.require_hardware()
     return {**tile_sources(config), f"{name}.v": verilog(Top(config), name)}
 
 
 def emit(config: HardwareConfig, directory: Path) -> list[Path]:
     """Write the Verilog of a whole device into a folder, made if it is missing."""
+    files = sources(config)
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, text in sources(config).items():
+    for name, text in files.items():
         paths.append(directory / name)
         paths[-1].write_text(text)
     return paths

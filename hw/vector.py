@@ -79,13 +79,16 @@ class Vector(wiring.Component):
             step.emit.eq(end & now.reduce_emit),
         ]
 
-        # Lanes whose element is below the length.
+        # Lanes whose element is below the length. A signal of its own: were only this part of `step` written under
+        # conditions, Yosys would write the rest as blocks that nothing starts.
+        live = Signal(step.live.shape())
+        m.d.comb += step.live.eq(live)
         lane_bits = tiles.bit_length() - 1
         place, bound = step.index[:32 - lane_bits], now.length[lane_bits:]
         with m.If(~now.mask | (place < bound)):
-            m.d.comb += step.live.eq(tiles)
+            m.d.comb += live.eq(tiles)
         with m.Elif(place == bound):
-            m.d.comb += step.live.eq(now.length[:lane_bits] if lane_bits else 0)
+            m.d.comb += live.eq(now.length[:lane_bits] if lane_bits else 0)
 
         # Address at i = 0, its step with o, its step with i.
         block_end = step.element == (BLOCK - tiles) % BLOCK

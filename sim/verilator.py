@@ -1,4 +1,4 @@
-"""Every simulator build: Amaranth to Verilog, Verilog to C++, C++ to a cached shared library for ctypes."""
+"""Every simulator build: Verilog to C++, C++ to a cached shared library for ctypes."""
 
 import functools
 import hashlib
@@ -12,13 +12,13 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from hw.errors import WordlineError
 from hw.paths import cache_directory
 
-__all__ = ["BuildError", "FLAGS", "HABITS", "PREFIX", "ToolMissing", "build_library", "emit_verilog", "environment",
-           "lint", "require", "verilator_root", "verilator_version"]
+__all__ = ["BuildError", "FLAGS", "HABITS", "PREFIX", "ToolMissing", "build_library", "environment", "lint", "require",
+           "verilator_root", "verilator_version"]
 
 PREFIX = "Vtop"
 """Class of the simulated top module and name of its header, whatever the module is called."""
@@ -98,19 +98,6 @@ def environment() -> dict[str, str]:
 def verilator_version() -> str:
     """What ``verilator --version`` says."""
     return _run([_verilator(), "--version"]).strip()
-
-
-def emit_verilog(component: Any, name: str, ports: Mapping[str, Any] | None = None) -> str:
-    """Verilog of an Amaranth component, its top module called `name`.
-
-    `ports` gives other names to the ports, as ``amaranth.back.verilog.convert`` takes them. The text holds no
-    source locations, so that equal hardware is equal text.
-    """
-    # A Yosys on the path would be picked up silently, and distributions ship ones that are too old.
-    os.environ["AMARANTH_USE_YOSYS"] = "builtin"
-    from amaranth.back import verilog  # slow to import, and needed only here
-
-    return verilog.convert(component, name=name, ports=None if ports is None else dict(ports), emit_src=False)
 
 
 def lint(verilog: Mapping[str, str] | str, top: str, *, waive: Iterable[str] = ()) -> list[str]:

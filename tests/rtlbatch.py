@@ -35,7 +35,8 @@ from amaranth import Shape, Value
 from amaranth.hdl._ir import PortDirection
 from amaranth.lib import wiring
 
-from sim.verilator import build_library, emit_verilog
+from hw.emit import verilog
+from sim.verilator import build_library
 
 __all__ = ["Unit"]
 
@@ -109,15 +110,15 @@ class Unit:
                 gets.append(f"get(top->{alias}, out + {out_words}, {words});")
                 out_words += words
                 ports[alias] = (value, PortDirection.Output)
-        verilog = emit_verilog(component, "unit", ports)
-        clocked = "input clk;" in verilog
-        resettable = "input rst;" in verilog
+        source = verilog(component, "unit", ports)
+        clocked = "input clk;" in source
+        resettable = "input rst;" in source
         text = _HARNESS.format(
             puts="\n        ".join([*puts, "top->rst = reset;"] if resettable else puts),
             gets="\n        ".join(gets), in_words=in_words, out_words=out_words,
             clock_low="top->clk = 0;" if clocked else "", clock_high="top->clk = 1;" if clocked else "")
         self._in_words, self._out_words = in_words, out_words
-        self._cycles = ctypes.CDLL(str(build_library(name, {"unit.v": verilog}, "unit", text))).cycles
+        self._cycles = ctypes.CDLL(str(build_library(name, {"unit.v": source}, "unit", text))).cycles
         self.reset()
 
     def reset(self) -> None:

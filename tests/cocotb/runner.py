@@ -18,8 +18,9 @@ from amaranth.lib import wiring
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Icarus, Verilator
 
+from hw import emit
 from hw.paths import cache_directory
-from sim.verilator import FLAGS, emit_verilog, environment, require, verilator_version
+from sim.verilator import FLAGS, environment, require, verilator_version
 
 __all__ = ["ICARUS", "run"]
 
@@ -62,7 +63,7 @@ def run(component, module: str, *, verilog: dict[str, str] | None = None, settin
     verilated = simulator == "verilator"
     require("g++", "make", "perl") if verilated else require("iverilog")
     pins = _pins(component)
-    sources = {"top.v": emit_verilog(component, TOP, pins), **(verilog or {})}
+    sources = {"top.v": emit.verilog(component, TOP, pins), **(verilog or {})}
     if verilated:
         # Only the pins are visible to cocotb: what it can see, Verilator cannot optimise.
         visible = "".join(f'public_flat_rw -module "{TOP}" -var "{pin}"\n' for pin in ["clk", "rst", *pins])

@@ -15,13 +15,11 @@ SMALL = HardwareConfig("small", tiles=2, rows=64, scratch=128, operands=16, row_
                        activation_bits=8, formats=("q8",), queue=2)
 DEVICES = [SMALL, SMALL.replace(name="four", tiles=4, formats=("q8", "q4"), queue=3)]
 
-# TODO: until it is known why Icarus writes no scalar after the first reset of a run (after the second it does).
-OPEN = pytest.mark.xfail(reason="under Icarus the reduction tree writes no scalar after the first reset of a run")
 ABSENT = pytest.mark.skipif(not ICARUS, reason="Icarus Verilog is not installed (Debian: apt install iverilog)")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("simulator", ["verilator", pytest.param("icarus", marks=[OPEN, ABSENT])])
+@pytest.mark.parametrize("simulator", ["verilator", pytest.param("icarus", marks=ABSENT)])
 @pytest.mark.parametrize("config", DEVICES, ids=lambda config: config.name)
 def test_core(config: HardwareConfig, simulator: str) -> None:
     assert run(Core(config), "tests.cocotb.core", verilog=tile_sources(config), settings=SETTINGS, simulator=simulator,

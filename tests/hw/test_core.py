@@ -11,11 +11,13 @@ import re
 import numpy as np
 import pytest
 
-from hw.config import HardwareConfig
+from hw.config import ConfigError, HardwareConfig
 from hw.core import Core
 from hw.isa import A, Alu, B, C, D, Instruction, Opcode, Reduce, RowFormat, encode
 from hw.memorymap import SPACE_TABLE, Space
+from hw.tile import Tile
 from hw.timing import latencies
+from hw.top import sources
 from sim.functional import FunctionalDevice
 from tests.conformance.trial import TRIAL
 from tests.hw.corebench import CoreBench, bench_sources
@@ -270,8 +272,11 @@ def test_tiles_share_their_simulation(bench: CoreBench) -> None:
 
 
 def test_no_more_than_32_tiles() -> None:
-    with pytest.raises(ValueError, match=r"^the RTL takes 1 to 32 tiles; got 64; larger devices exist in the models$"):
-        Core(HardwareConfig("many", tiles=64, rows=64))
+    many = HardwareConfig("many", tiles=64, rows=64)
+    for part in (Core, Tile, sources):
+        with pytest.raises(ConfigError, match=r"^Verilog is made of devices of 1 to 32 tiles; 'many' has 64: use a "
+                                              r"smaller preset$"):
+            part(many)
 
 
 def test_the_distances_are_those_of_the_pipelines() -> None:

@@ -5,11 +5,12 @@ import re
 
 import pytest
 
+from hw.emit import verilog
 from hw.errors import WordlineError
 from hw.fp32 import Adder
 from hw.paths import cache_directory
 from sim import verilator
-from sim.verilator import HABITS, BuildError, ToolMissing, build_library, emit_verilog, lint
+from sim.verilator import HABITS, BuildError, ToolMissing, build_library, lint
 
 COUNTER = """
 module counter(input clk, input [7:0] step, output reg [7:0] q);
@@ -127,8 +128,8 @@ def test_missing_package(monkeypatch):
 
 @pytest.mark.rtl
 def test_emitted_verilog_is_stable_and_clean():
-    text = emit_verilog(Adder(), "adder")
-    assert text == emit_verilog(Adder(), "adder")
+    text = verilog(Adder(), "adder")
+    assert text == verilog(Adder(), "adder")
     assert "module adder(" in text and "fp32.py" not in text
     assert lint(text, "adder", waive=HABITS) == []
 
