@@ -119,13 +119,16 @@ module wordline_ram #(
 endmodule
 
 // The clock of a part that sleeps: edges of `clk` at which `enable` is low are left out. That changes no result, so a
-// device without clock gates lets them through; a simulator saves the work.
+// device without clock gates lets them through. Verilator saves the work; a chip that wants to, defines WORDLINE_GATES.
+`ifdef VERILATOR
+`define WORDLINE_GATES
+`endif
 module wordline_gate (
     input wire clk,
     input wire enable,
     output wire gated
 );
-`ifdef VERILATOR
+`ifdef WORDLINE_GATES
     reg open = 1'b0;
     always @(negedge clk) open <= enable;
     assign gated = clk & open;

@@ -1,5 +1,6 @@
 """Runs the cocotb tests of every unit, under Verilator and under Icarus Verilog."""
 
+import functools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ from hw.config import HardwareConfig
 from hw.dot import DotUnit
 from hw.engine import Front
 from hw.fp32 import Adder, Multiplier
+from hw.matrix import Matrix
 from hw.operands import Operands
 from hw.quantizer import Quantizer
 from hw.ram import VERILOG
@@ -19,6 +21,7 @@ from hw.scalars import Scalars
 from hw.sequencer import Sequencer
 from hw.special import SpecialUnit
 from hw.timing import latencies
+from hw.vector import Vector
 from tests.cocotb.layouts import front_layout
 from tests.cocotb.runner import ICARUS, run
 
@@ -31,6 +34,11 @@ MEMORIES = {"ram.v": VERILOG}
 def config(bits: int = 9) -> HardwareConfig:
     """A device with room for a few blocks and a program."""
     return HardwareConfig("bench", tiles=4, rows=300, operands=12, microcode=64, activation_bits=bits)
+
+
+SHAPES = [config(), config().replace(tiles=16, rows=4096, formats=("q8",), queue=2),
+          config().replace(tiles=2, accumulators=512, scratch=100, operands=64, row_buffer=3, queue=3)]
+"""Devices of several sizes, with one row format and with all, with queues of several depths."""
 
 
 def front(sizes: dict[str, int]) -> Front:
@@ -58,6 +66,10 @@ UNITS: dict[str, tuple[Callable[[], Any], str, dict[str, object]]] = {
     "matrix front":        (lambda: front(MATRIX_FRONT), "front", {"SIZES": MATRIX_FRONT, "COUNT": 80}),
     "vector front":        (lambda: front(VECTOR_FRONT), "front", {"SIZES": VECTOR_FRONT, "COUNT": 80}),
     "short front":         (lambda: front(SHORT_FRONT), "front", {"SIZES": SHORT_FRONT, "COUNT": 80}),
+    **{f"{unit.__name__.lower()} engine, {shape.tiles} tiles": (
+        functools.partial(unit, shape), "engine",
+        {"UNIT": unit.__name__, "CONFIG": shape.to_json(), "COUNT": 60})
+        for unit in (Matrix, Vector) for shape in SHAPES},
     "operands, 9 bits":    (lambda: Operands(config(9)), "operands", {"BITS": 9, "BLOCKS": 12, "COUNT": 300}),
     "operands, 8 bits":    (lambda: Operands(config(8)), "operands", {"BITS": 8, "BLOCKS": 12, "COUNT": 300}),
     # The lanes' clock stands still in a sleeping device; here it runs.
