@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,6 @@ HONOURED = frozenset({
 })
 """Fields that may have any value. Those that begin with an underscore are vLLM's own notes."""
 
-NOTHING: tuple[Any, ...] = (None, False, 0, [], {})
-"""Values that ask for nothing, in any field."""
-
 
 class Bitmask:
     """A constraint that somebody else follows: each step's allowed tokens come as bits."""
@@ -55,13 +53,24 @@ class Bitmask:
 def check(params: Any) -> None:
     """Raises `WordlineError` for sampling parameters (vLLM's) that would have to be ignored."""
     for name in type(params).__struct_fields__:
-        value = getattr(params, name)
-        if name in HONOURED or name.startswith("_") or (name == "repetition_penalty" and value == 1):
+        if name in HONOURED or name.startswith("_"):
             continue
-        if not any(value is nothing or (type(value) is type(nothing) and value == nothing) for nothing in NOTHING):
+        value = getattr(params, name)
+        if not _asks_nothing(value, getattr(_default(type(params)), name)):
             raise WordlineError(f"sampling parameters that a Wordline device can honour were wanted; got {name}="
                                 f"{value!r}: leave it out")
     request(params, (0,))
+
+
+@cache
+def _default(kind: type) -> Any:
+    return kind()
+
+
+def _asks_nothing(value: Any, default: Any) -> bool:
+    if isinstance(value, bool | list | dict | str):
+        return not value or value == default
+    return value is None or (isinstance(value, int | float) and value == default)
 
 
 def request(params: Any, prompt: Sequence[int]) -> Request:

@@ -1,0 +1,45 @@
+"""A program of vLLM's user: makes an `LLM`, asks it what standard input says, and prints what came as JSON."""
+
+import json
+import sys
+from typing import Any
+
+
+def ask(llm: Any, prompts: list[list[int]], params: list[Any]) -> list[dict[str, Any]]:
+    """Tokens, text, reason and logarithms of every choice."""
+    return [{"tokens": list(choice.token_ids), "text": choice.text, "reason": choice.finish_reason,
+             "logprobs": choice.logprobs and [{str(t): (p.logprob, p.rank) for t, p in place.items()}
+                                              for place in choice.logprobs]}
+            for output in llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
+            for choice in output.outputs]
+
+
+def main(given: dict[str, Any]) -> dict[str, Any]:
+    """What vLLM answers: `found` for all requests at once, `refused` for each alone, `chat` for a conversation."""
+    from vllm import LLM, SamplingParams
+    from vllm.exceptions import VLLMValidationError
+    from vllm.sampling_params import StructuredOutputsParams
+
+    def params(fields: dict[str, Any]) -> Any:
+        if form := fields.pop("structured_outputs", None):
+            fields["structured_outputs"] = StructuredOutputsParams(**form)
+        return SamplingParams.from_optional(**fields)  # which makes numbers of the keys of JSON
+
+    llm = LLM(model=given["folder"], disable_log_stats=False, **given.get("options", {}))
+    requests = given["requests"]
+    found = ask(llm, [r["prompt"] for r in requests], [params(r["params"]) for r in requests])
+    refused = []
+    for fields in given.get("refused", []):
+        try:
+            refused.append(f"answered: {ask(llm, [[5, 6]], [params(fields)])}")
+        except VLLMValidationError as error:
+            refused.append(str(error))
+    chat = given.get("chat") and llm.chat(given["chat"], SamplingParams(temperature=0, max_tokens=12), use_tqdm=False)
+    return {"found": found, "refused": refused,
+            "chat": chat and {"prompt": list(chat[0].prompt_token_ids), "tokens": list(chat[0].outputs[0].token_ids),
+                              "text": chat[0].outputs[0].text}}
+
+
+if __name__ == "__main__":
+    answer = main(json.load(sys.stdin))
+    print("\nANSWER " + json.dumps(answer), flush=True)
