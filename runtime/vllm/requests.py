@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -52,19 +51,15 @@ class Bitmask:
 
 def check(params: Any) -> None:
     """Raises `WordlineError` for sampling parameters (vLLM's) that would have to be ignored."""
-    for name in type(params).__struct_fields__:
+    default = type(params)()
+    for name in default.__struct_fields__:
         if name in HONOURED or name.startswith("_"):
             continue
         value = getattr(params, name)
-        if not _asks_nothing(value, getattr(_default(type(params)), name)):
+        if not _asks_nothing(value, getattr(default, name)):
             raise WordlineError(f"sampling parameters that a Wordline device can honour were wanted; got {name}="
                                 f"{value!r}: leave it out")
     request(params, (0,))
-
-
-@cache
-def _default(kind: type) -> Any:
-    return kind()
 
 
 def _asks_nothing(value: Any, default: Any) -> bool:

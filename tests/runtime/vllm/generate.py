@@ -14,7 +14,7 @@ def ask(llm: Any, prompts: list[list[int]], params: list[Any]) -> list[dict[str,
             for choice in output.outputs]
 
 
-def main(given: dict[str, Any]) -> dict[str, Any]:
+def generated(given: dict[str, Any]) -> dict[str, Any]:
     """What vLLM answers: `found` for all requests at once, `refused` for each alone, `chat` for a conversation."""
     from vllm import LLM, SamplingParams
     from vllm.exceptions import VLLMValidationError
@@ -40,6 +40,22 @@ def main(given: dict[str, Any]) -> dict[str, Any]:
                               "text": chat[0].outputs[0].text}}
 
 
+def configured(given: dict[str, Any]) -> list[str]:
+    """What vLLM says to each of some settings, before it starts anything."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    said = []
+    for options in given["configure"]:
+        try:
+            c = EngineArgs(**{"model": given["folder"], **options}).create_engine_config()
+        except (TypeError, ValueError) as error:
+            said.append(str(error))
+        else:
+            said.append(f"{c.scheduler_config.max_num_seqs} sequences of {c.model_config.max_model_len} tokens, prefix "
+                        f"caching {c.cache_config.enable_prefix_caching}, {c.parallel_config.worker_cls}")
+    return said
+
+
 if __name__ == "__main__":
-    answer = main(json.load(sys.stdin))
-    print("\nANSWER " + json.dumps(answer), flush=True)
+    asked = json.load(sys.stdin)
+    print("\nANSWER " + json.dumps(configured(asked) if "configure" in asked else generated(asked)), flush=True)

@@ -75,7 +75,7 @@ def program(given: dict[str, Any], **environment: str) -> subprocess.CompletedPr
                           capture_output=True, timeout=300, env=variables)
 
 
-def vllm_says(given: dict[str, Any], **environment: str) -> dict[str, Any]:
+def vllm_says(given: dict[str, Any], **environment: str) -> Any:
     done = program(given, **environment)
     assert done.returncode == 0, done.stderr[-5000:]
     assert "Traceback" not in done.stdout + done.stderr
@@ -208,6 +208,54 @@ def test_a_device_that_cannot_be_opened_is_an_error(folder):
     said = fails({"folder": str(folder), "requests": ASKED,
                   "options": {"additional_config": {"wordline": {"device": "model:w16"}}}})
     assert "an image for configuration 'w16'" in said or "'w16'" in said
+
+
+SETTINGS: list[tuple[dict[str, Any], str]] = [
+    ({}, f"{SLOTS} sequences of {CONTEXT} tokens, prefix caching False, runtime.vllm.worker.WordlineWorker"),
+    ({"max_num_seqs": 2, "max_model_len": 50, "enable_prefix_caching": True},
+     "2 sequences of 50 tokens, prefix caching False, runtime.vllm.worker.WordlineWorker"),
+    ({"dtype": "bfloat16"}, "float32 logits was wanted for a Wordline device; got dtype torch.bfloat16: leave that "
+                            "setting out"),
+    ({"enable_lora": True}, "no LoRA was wanted for a Wordline device; got "),
+    ({"tensor_parallel_size": 2}, "must be divisible by tensor parallel size"),  # vLLM's own words
+    ({"data_parallel_size": 2}, "one worker was wanted for a Wordline device; got a world of 1 and 2 replicas: leave "
+                                "that setting out"),
+    ({"kv_cache_dtype": "fp8"}, "the image's own KV cache was wanted for a Wordline device; got kv_cache_dtype 'fp8'"),
+    ({"logprobs_mode": "processed_logprobs"}, "logprobs_mode 'raw_logprobs' was wanted for a Wordline device; got "
+                                              "'processed_logprobs': leave that setting out"),
+    ({"additional_config": {"wordline": {"devise": "rtl:"}}},
+     "additional_config={'wordline': {'device': URI}} was wanted; got {'wordline': {'devise': 'rtl:'}}: leave the rest "
+     "out"),
+    ({"max_model_len": CONTEXT + 1}, f"User-specified max_model_len ({CONTEXT + 1}) is greater than the derived"),
+    ({"hf_overrides": {"image": "gone.wl"}},
+     "the image '{folder}/gone.wl' was wanted, which {folder}/config.json names; there is no such file: make the folder "
+     "again with `wordline vllm`"),
+    ({"model": "{other}"},
+     "a model folder made by `wordline vllm` was wanted, since the Wordline platform is active; got '{other}' of type "
+     "'llama': make one, or set VLLM_PLUGINS to the plugins you want ('' for none) to run other models"),
+]
+
+
+@pytest.fixture(scope="module")
+def settings(folder, tmp_path_factory) -> list[tuple[str, str]]:
+    """What vLLM says to `SETTINGS`, and what is wanted."""
+    other = tmp_path_factory.mktemp("other")
+    (other / "config.json").write_text(json.dumps({
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 413, "hidden_size": 96,
+        "num_attention_heads": 3, "num_hidden_layers": 1, "intermediate_size": 160, "max_position_embeddings": 256,
+        "dtype": "float32"}))
+    places = {"{folder}": str(folder), "{other}": str(other)}
+    options = [{key: places.get(value, value) if isinstance(value, str) else value for key, value in given.items()}
+               for given, _ in SETTINGS]
+    said = vllm_says({"folder": str(folder), "configure": options})
+    return [(answer, wanted.replace("{folder}", str(folder)).replace("{other}", str(other)))
+            for answer, (_, wanted) in zip(said, SETTINGS, strict=True)]
+
+
+@pytest.mark.parametrize("number", range(len(SETTINGS)), ids=[str(given) for given, _ in SETTINGS])
+def test_settings(settings, number):
+    said, wanted = settings[number]
+    assert wanted in said
 
 
 def test_the_probabilities_sum_to_one(said):
