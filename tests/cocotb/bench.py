@@ -1,5 +1,6 @@
 """Clock, reset, AXI masters and register names for the cocotb tests of the host port."""
 
+import os
 import random
 
 import cocotb
@@ -35,6 +36,8 @@ class Bench:
     async def start(cls, dut):
         """A bench after reset."""
         bench = cls(dut)
+        if "FAULT" in os.environ:
+            dut.fault.value = int(os.environ["FAULT"])  # of tests.mutation.hostfaults
         cocotb.start_soon(Clock(dut.clk, 10, "ns", impl="gpi").start())
         await bench.reset()
         return bench

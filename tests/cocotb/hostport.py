@@ -33,6 +33,10 @@ TRESPASS = window_address(Space.SCALARS, CONFIG, 1)
 """Line that the double destroys when it is accessed while it runs."""
 
 
+test = cocotb.test(timeout_time=500, timeout_unit="us")
+"""A test that takes many times as long as it should fails, rather than wait for an answer that never comes."""
+
+
 async def begin(dut):
     bench = await Bench.start(dut)
     bench.stalls(STALLS)
@@ -44,7 +48,7 @@ async def end(bench):
     assert await bench.words(TRESPASS, 1) == [0], "the window reached the core while a command ran"
 
 
-@cocotb.test
+@test
 async def registers_say_what_the_device_is(dut):
     bench = await begin(dut)
     assert await bench.get(Register.ID) == ID
@@ -55,7 +59,7 @@ async def registers_say_what_the_device_is(dut):
     assert await bench.get(Register.ENGINES) == 0x1234_5678  # what tests.coredouble says
 
 
-@cocotb.test
+@test
 async def registers_keep_bytes(dut):
     bench = await begin(dut)
     generator = random.Random(1)
@@ -77,7 +81,7 @@ async def registers_keep_bytes(dut):
         assert await bench.get(register) == int.from_bytes(wanted, "little"), f"register {register:#x}"
 
 
-@cocotb.test
+@test
 async def registers_refuse(dut):
     bench = await begin(dut)
     await bench.put(Register.ENTRY, CONFIG.microcode - 1)
@@ -93,7 +97,7 @@ async def registers_refuse(dut):
     assert await bench.get(Register.ID) == ID
 
 
-@cocotb.test
+@test
 async def bursts_reach_every_space(dut):
     bench = await begin(dut)
     generator = random.Random(2)
@@ -113,7 +117,7 @@ async def bursts_reach_every_space(dut):
     await end(bench)
 
 
-@cocotb.test
+@test
 async def long_bursts_cross_lines_and_pages(dut):
     bench = await begin(dut)
     generator = random.Random(3)
@@ -128,7 +132,7 @@ async def long_bursts_cross_lines_and_pages(dut):
     assert await bench.words(row, 26) == [*range(10), *[0] * 6, *range(100, 110)]
 
 
-@cocotb.test
+@test
 async def strobes_write_bytes_of_the_array(dut):
     bench = await begin(dut)
     generator = random.Random(4)
@@ -145,7 +149,7 @@ async def strobes_write_bytes_of_the_array(dut):
     assert (await bench.window.read(row + 3, 9, size=0)).data == bytes(model[3:12])
 
 
-@cocotb.test
+@test
 async def illegal_accesses_change_nothing(dut):
     bench = await begin(dut)
     row = window_address(Space.ARRAY, CONFIG, 4)
@@ -170,7 +174,7 @@ async def illegal_accesses_change_nothing(dut):
     assert await bench.words(word - 4, 3) == [7, 8, 9]
 
 
-@cocotb.test
+@test
 async def the_page_register_moves_the_window(dut):
     bench = await begin(dut)
     address = window_address(Space.SCRATCH, CONFIG, 1027, 0, 1)
@@ -180,7 +184,7 @@ async def the_page_register_moves_the_window(dut):
     assert await bench.put(Register.WINDOW, 0) == OKAY
 
 
-@cocotb.test
+@test
 async def a_command_gets_its_arguments(dut):
     bench = await begin(dut)
     await bench.command(entry=5, arguments=[30, 2, 4, 8, 16, 32, 64, 128], tag=99)
@@ -196,7 +200,7 @@ async def a_command_gets_its_arguments(dut):
     assert await bench.get(Register.STATUS) == 0
 
 
-@cocotb.test
+@test
 async def queues_wrap_and_keep_order(dut):
     bench = await begin(dut)
     for turn in range(3):
@@ -208,7 +212,7 @@ async def queues_wrap_and_keep_order(dut):
     assert await bench.get(Register.ROOM) == CONFIG.commands
 
 
-@cocotb.test
+@test
 async def full_queues_lose_nothing(dut):
     bench = await begin(dut)
     # Nobody takes completions: as many as fit are made, then commands wait, then the doorbell is refused.
@@ -228,7 +232,7 @@ async def full_queues_lose_nothing(dut):
     await end(bench)
 
 
-@cocotb.test
+@test
 async def interrupts(dut):
     bench = await begin(dut)
     await bench.command(arguments=[4])
@@ -251,7 +255,7 @@ async def interrupts(dut):
     assert dut.irq.value == 0
 
 
-@cocotb.test
+@test
 async def the_window_waits_for_the_command(dut):
     bench = await begin(dut)
     word = window_address(Space.SCRATCH, CONFIG, 3)
@@ -265,7 +269,7 @@ async def the_window_waits_for_the_command(dut):
     await end(bench)
 
 
-@cocotb.test
+@test
 async def the_host_stops_a_command(dut):
     bench = await begin(dut)
     for tag in range(4):
@@ -280,7 +284,7 @@ async def the_host_stops_a_command(dut):
     assert await bench.completion() == (55, 7, 0)
 
 
-@cocotb.test
+@test
 async def reset_during_traffic(dut):
     bench = await begin(dut)
     word = window_address(Space.SCRATCH, CONFIG, 0)

@@ -8,7 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
 import cocotb
@@ -22,7 +25,7 @@ from hw import emit
 from hw.paths import cache_directory
 from sim.verilator import FLAGS, environment, require, verilator_version
 
-__all__ = ["ICARUS", "run"]
+__all__ = ["ICARUS", "TOP", "Built", "build", "pins", "run"]
 
 TOP = "wordline"
 
@@ -45,11 +48,63 @@ def _icarus_version() -> str:
     return subprocess.run(["iverilog", "-V"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
 
 
-def _pins(component) -> dict[str, tuple[Value, PortDirection]]:
+def pins(component) -> dict[str, tuple[Value, PortDirection]]:
     """Ports by name; members of an array are called ``x_0``."""
     return {"_".join(map(str, path)): (Value.cast(value), PortDirection.Input if member.flow == wiring.In else
                                        PortDirection.Output)
             for path, member, value in component.signature.flatten(component)}
+
+
+@dataclass(frozen=True)
+class Built:
+    """A simulation that cocotb's tests can run on: its folder, and who runs it."""
+
+    folder: Path
+    runner: Verilator | Icarus
+
+    def test(self, module: str, *, seed: int | None = None, **environment_: str) -> tuple[Path, Path]:
+        """Run all cocotb tests in the Python module `module`; their results, which are missing if the simulator died,
+        and their report. `environment_` is set for the tests.
+        """
+        report, results = self.folder / f"{module}.log", self.folder / f"{module}.xml"
+        results.unlink(missing_ok=True)
+        # Inside pytest, cocotb leaves the process when a test fails; its log says which and why.
+        with mock.patch.dict(os.environ, environment()), suppress(SystemExit):
+            self.runner.test(
+                test_module=module, hdl_toplevel=TOP, hdl_toplevel_lang="verilog", build_dir=self.folder,
+                test_dir=self.folder, results_xml=str(results), seed=seed, extra_env=environment_,
+                log_file=report)
+        return results, report
+
+
+def build(verilog: dict[str, str], visible: Iterable[str], *, settings: str = "",
+          simulator: str = "verilator") -> Built:
+    """Simulate Verilog files by name, of which module `TOP` has the ports `visible`; what was built before is kept."""
+    verilated = simulator == "verilator"
+    require("g++", "make", "perl") if verilated else require("iverilog")
+    sources = dict(verilog)
+    if verilated:
+        # Only the pins are visible to cocotb: what it can see, Verilator cannot optimise.
+        lines = "".join(f'public_flat_rw -module "{TOP}" -var "{pin}"\n' for pin in ["clk", "rst", *visible])
+        sources["pins.vlt"] = "`verilator_config\n" + lines + settings
+    version = verilator_version() if verilated else _icarus_version()
+    # A program finds cocotb's libraries where they were when it was built.
+    key = hashlib.sha256(repr((sorted(sources.items()), version, cocotb.__version__, sys.prefix)).encode())
+    folder = cache_directory() / "cocotb" / key.hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    runner = _Runner() if verilated else Icarus()
+    # Both simulators leave a program: its name is cocotb's choice.
+    if (folder / (TOP if verilated else "sim.vvp")).exists():
+        runner.build_dir = folder
+        return Built(folder, runner)
+    for name, text in sources.items():
+        (folder / name).write_text(text)
+    with mock.patch.dict(os.environ, environment()):
+        runner.build(
+            sources=[folder / name for name in sources], hdl_toplevel=TOP, build_dir=folder, always=True,
+            timescale=("1ns", "1ps"), log_file=folder / "build.log",
+            build_args=[*FLAGS, "-CFLAGS", "-O0"] if verilated else [])
+    return Built(folder, runner)
 
 
 def run(component, module: str, *, verilog: dict[str, str] | None = None, settings: str = "",
@@ -60,40 +115,10 @@ def run(component, module: str, *, verilog: dict[str, str] | None = None, settin
     set in the environment of the tests. `simulator` is ``verilator`` or ``icarus``. Fails the calling test with
     cocotb's report if one of them fails.
     """
-    verilated = simulator == "verilator"
-    require("g++", "make", "perl") if verilated else require("iverilog")
-    pins = _pins(component)
-    sources = {"top.v": emit.verilog(component, TOP, pins), **(verilog or {})}
-    if verilated:
-        # Only the pins are visible to cocotb: what it can see, Verilator cannot optimise.
-        visible = "".join(f'public_flat_rw -module "{TOP}" -var "{pin}"\n' for pin in ["clk", "rst", *pins])
-        sources["pins.vlt"] = "`verilator_config\n" + visible + settings
-    version = verilator_version() if verilated else _icarus_version()
-    # A program finds cocotb's libraries where they were when it was built.
-    key = hashlib.sha256(repr((sorted(sources.items()), version, cocotb.__version__, sys.prefix)).encode())
-    folder = cache_directory() / "cocotb" / key.hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    with mock.patch.dict(os.environ, environment()):
-        runner = _Runner() if verilated else Icarus()
-        # Both simulators leave a program: its name is cocotb's choice.
-        program = folder / (TOP if verilated else "sim.vvp")
-        if not program.exists():
-            for name, text in sources.items():
-                (folder / name).write_text(text)
-            runner.build(
-                sources=[folder / name for name in sources], hdl_toplevel=TOP, build_dir=folder, always=True,
-                timescale=("1ns", "1ps"), log_file=folder / "build.log",
-                build_args=[*FLAGS, "-CFLAGS", "-O0"] if verilated else [])
-        else:
-            runner.build_dir = folder
-        report, results = folder / f"{module}.log", folder / f"{module}.xml"
-        results.unlink(missing_ok=True)  # a simulator that dies leaves none
-        # Inside pytest, cocotb leaves the process when a test fails; its log says which and why.
-        with suppress(SystemExit):
-            runner.test(
-                test_module=module, hdl_toplevel=TOP, hdl_toplevel_lang="verilog", build_dir=folder,
-                test_dir=folder, results_xml=str(results), seed=seed, extra_env=environment_,
-                log_file=report)
+    ports = pins(component)
+    built = build({"top.v": emit.verilog(component, TOP, ports), **(verilog or {})}, ports, settings=settings,
+                  simulator=simulator)
+    results, report = built.test(module, seed=seed, **environment_)
     count, failed = get_results(results) if results.exists() else (1, 1)
     assert count and not failed, f"{failed} of {count} tests failed:\n{report.read_text()[-6000:]}"
     return count

@@ -14,4 +14,5 @@ from tests.coredouble import CoreDouble
 def test_hostport(stalls):
     config = preset("tiny")
     double = Top(config, CoreDouble(config))
-    assert run(double, "tests.cocotb.hostport", seed=1, verilog={"ram.v": VERILOG}, STALLS=stalls) > 10
+    assert run(double, "tests.cocotb.hostport,tests.cocotb.hostrules", seed=1, verilog={"ram.v": VERILOG},
+               STALLS=stalls) > 20

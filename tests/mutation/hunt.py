@@ -1,4 +1,4 @@
-"""Look for a random program that shows each planted fault."""
+"""Look for a random program that shows each fault planted in the core."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ __all__ = ["Catch", "hunt"]
 
 @dataclass(frozen=True)
 class Catch:
-    """What became of a fault: the seed of the program that showed it and what differed, or None for both."""
+    """What became of a fault: the test that showed it and what it said, or None for both."""
 
     fault: Fault
-    seed: int | None
+    by: str | None
     what: str | None
 
 
@@ -26,7 +26,7 @@ def hunt(numbers: Iterable[int], programs: int, done: Callable[[Catch], None] = 
     `numbers` count from 0 in `FAULTS`. First all programs run without a fault, which must show nothing: raises
     `AssertionError` if one does.
     """
-    bench = CoreBench(TRIAL, planted_sources(TRIAL))
+    bench = CoreBench(TRIAL, planted_sources("core", TRIAL, FAULTS))
     trial = Trial(TRIAL, bench)
     cases = [random_case(seed, TRIAL) for seed in range(programs)]
     bench.plant(0)
@@ -40,7 +40,7 @@ def hunt(numbers: Iterable[int], programs: int, done: Callable[[Catch], None] = 
         for case in cases:
             what = trial.difference(case)
             if what is not None:
-                catch = Catch(FAULTS[number], case.seed, what)
+                catch = Catch(FAULTS[number], f"random program {case.seed}", what)
                 break
         catches.append(catch)
         done(catch)

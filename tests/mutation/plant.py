@@ -6,11 +6,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from hw.config import HardwareConfig
 from hw.errors import WordlineError
-from tests.mutation.faults import FAULTS, Fault
+from tests.mutation.faults import Fault
 
 __all__ = ["PlantError", "patched", "planted_sources"]
 
@@ -28,34 +30,14 @@ def planted(m, number, wrong, right):
     return Mux(on, wrong, right)
 '''
 
+TOPS = {"core": "top", "host": "wordline"}
+"""Top module of the Verilog with faults in the core, and of that with faults in the host port."""
+
 MODULE = """\
 module wordline_fault #(parameter NUMBER = 0) (output wire on);
-    assign on = top.chosen_fault == NUMBER;
+    assign on = {top}.chosen_fault == NUMBER;
 endmodule
 """
-
-EMIT = '''\
-import json, sys
-from amaranth.lib.wiring import In, Out
-from hw.config import HardwareConfig
-from hw.core import Core
-from hw.emit import tile_sources, verilog
-from tests.hw.corebench import Registered
-
-class Faulty(Registered):
-    """With an input that chooses a fault, behind a register."""
-
-    def __init__(self, core):
-        super().__init__(core, {"fault": In(16), "chosen_fault": Out(16)})
-
-    def elaborate(self, platform):
-        m = super().elaborate(platform)
-        m.d.pin += self.chosen_fault.eq(self.fault)
-        return m
-
-config = HardwareConfig.from_json(json.load(sys.stdin))
-json.dump({**tile_sources(config), "top.v": verilog(Faulty(Core(config)), "top")}, sys.stdout)
-'''
 
 
 class PlantError(WordlineError):
@@ -68,27 +50,28 @@ def patched(number: int, fault: Fault, source: str) -> str:
     count = source.count(before + right + behind)
     if count != 1:
         raise PlantError(f"the text of fault {fault.name!r} must occur once in hw/{fault.file}; it occurs {count} "
-                         "times: change tests/mutation/faults.py with the source")
+                         "times: change tests/mutation/faults.py or hostfaults.py with the source")
     return source.replace(before + right + behind, f"{before}planted(m, {number}, {fault.wrong}, {right}){behind}")
 
 
-def planted_sources(config: HardwareConfig) -> dict[str, str]:
-    """Verilog of `tests.hw.corebench` with all faults; number n of `FAULTS` is in force while input ``fault`` is n."""
+def planted_sources(what: Literal["core", "host"], config: HardwareConfig, faults: Sequence[Fault]) -> dict[str, str]:
+    """Verilog of `tests.mutation.faulty` with all faults; number n, from 1, is in force while input ``fault`` is n."""
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         hardware = Path(folder) / "hw"
         shutil.copytree(ROOT / "hw", hardware, ignore=shutil.ignore_patterns("__pycache__"))
         (hardware / "planted.py").write_text(SWITCH)
-        for file in sorted({fault.file for fault in FAULTS}):
+        for file in sorted({fault.file for fault in faults}):
             source = (hardware / file).read_text()
-            for number, fault in enumerate(FAULTS, 1):
+            for number, fault in enumerate(faults, 1):
                 if fault.file == file:
                     source = patched(number, fault, source)
             # Behind the docstring, where imports are.
             head, mark, rest = source.partition("\nfrom ")
             (hardware / file).write_text(f"{head}\nfrom hw.planted import planted{mark}{rest}")
         result = subprocess.run(
-            [sys.executable, "-c", EMIT], input=json.dumps(config.to_json()), text=True, capture_output=True,
-            cwd=folder, env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"})
+            [sys.executable, "-m", "tests.mutation.faulty", what], input=json.dumps(config.to_json()), text=True,
+            capture_output=True, cwd=folder,
+            env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"})
     if result.returncode:
         raise PlantError(f"the hardware with faults must elaborate; it said\n{result.stderr[-2000:]}")
-    return {"fault.v": MODULE, **json.loads(result.stdout)}
+    return {"fault.v": MODULE.format(top=TOPS[what]), **json.loads(result.stdout)}
