@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 from amaranth import DomainRenamer
 
+from hw.axi import Slice
 from hw.config import HardwareConfig
 from hw.dot import DotUnit
 from hw.engine import Front
 from hw.fp32 import Adder, Multiplier
+from hw.hostport import COMPLETION, Dispatcher, Queue
 from hw.matrix import Matrix
 from hw.operands import Operands
 from hw.quantizer import Quantizer
 from hw.ram import VERILOG
 from hw.reducer import Reducer
+from hw.rowformat import ElementSelect
 from hw.scalars import Scalars
 from hw.sequencer import Sequencer
 from hw.special import SpecialUnit
@@ -24,6 +27,7 @@ from hw.timing import latencies
 from hw.vector import Vector
 from tests.cocotb.layouts import front_layout
 from tests.cocotb.runner import ICARUS, run
+from tests.cocotb.wrapped import WrappedArray, WrappedRam
 
 pytestmark = pytest.mark.rtl
 
@@ -75,6 +79,19 @@ UNITS: dict[str, tuple[Callable[[], Any], str, dict[str, object]]] = {
     # The lanes' clock stands still in a sleeping device; here it runs.
     "scalars":             (lambda: DomainRenamer({"lane": "sync"})(Scalars()), "scalars", {"COUNT": 400}),
     "sequencer":           (lambda: Sequencer(config()), "sequencer", {"CONFIG": config().to_json()}),
+    "row element":         (ElementSelect, "rowformat", {"COUNT": 600}),
+    "register slice":      (lambda: Slice(40), "stream", {"DEPTH": 2, "LATENCY": 1, "BITS": 40, "COUNTS": False,
+                                                          "COUNT": 200}),
+    **{f"queue of {depth}": (functools.partial(Queue, COMPLETION, depth=depth), "stream", {
+        "DEPTH": depth, "LATENCY": 2, "BITS": COMPLETION.size, "COUNTS": True, "COUNT": 200}) for depth in (4, 7)},
+    "dispatcher":          (Dispatcher, "dispatcher", {"COUNT": 60}),
+    "array":               (lambda: WrappedArray(width=320, depth=19), "memory", {
+        "WIDTH": 320, "DEPTH": 19, "STROBES": 40, "READS": 1, "THROUGH": False, "SHARED": True, "COUNT": 600}),
+    **{f"memory, {name}": (functools.partial(WrappedRam, width=40, depth=13, strobes=strobes, reads=reads,
+                                             through=through), "memory", {
+        "WIDTH": 40, "DEPTH": 13, "STROBES": strobes, "READS": reads, "THROUGH": through, "SHARED": False,
+        "COUNT": 600}) for name, strobes, reads, through in (
+            ("parts", 5, 1, False), ("two readers", 1, 2, False), ("two readers, through", 1, 2, True))},
 }
 """Units: what makes one, the module of its tests, and their environment."""
 

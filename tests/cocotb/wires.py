@@ -14,8 +14,8 @@ from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly
 
 __all__ = ["Wires", "signed"]
 
-Sample = dict[str, int]
-"""The watched ports in one cycle, unsigned."""
+Sample = dict[str, Any]
+"""The watched ports in one cycle, unsigned; None for one with an unknown bit."""
 
 
 def signed(value: int, bits: int) -> int:
@@ -85,8 +85,8 @@ class Wires:
         while True:
             await FallingEdge(self.dut.clk)
             await ReadOnly()
-            # An output that is not known stops the test here.
-            self.samples.append({name: int(handle.value) for name, handle in self._watched})
+            # An output may be unknown while nothing is said of it, as a payload that is not valid.
+            self.samples.append({name: _known(handle.value) for name, handle in self._watched})
 
     def compare(self, wanted: Mapping[int, Sample] | Iterable[tuple[int, Sample]]) -> int:
         """The checker: outputs by cycle, as numbers of samples, against what was seen; how many there were."""
@@ -100,5 +100,12 @@ class Wires:
         return count
 
 
+def _known(value: Any) -> int | None:
+    try:
+        return int(value)
+    except ValueError:
+        return None
+
+
 def _hex(values: Sample) -> str:
-    return ", ".join(f"{name} {value:#x}" for name, value in values.items())
+    return ", ".join(f"{name} {'unknown' if value is None else hex(value)}" for name, value in values.items())
