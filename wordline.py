@@ -52,11 +52,15 @@ OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="File 
 
 
 def _model_file(model: str) -> Path:
-    """The file that is meant: a path, or a model that can be brought."""
+    """The file that is meant: a path, or a model that can be brought. Raises `WordlineError` for anything else."""
     if model in MODELS and not Path(model).exists():
         with errors.status(f"fetching {model}") as status:
             return fetch_model(model, status.update)
-    return Path(model)
+    path = Path(model)
+    if not path.exists():
+        raise WordlineError(f"a model file or one of the names {', '.join(MODELS)} was wanted; {model!r} is neither: "
+                            "check it")
+    return path
 
 
 @app.command()
