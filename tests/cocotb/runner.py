@@ -76,6 +76,13 @@ class Built:
                 log_file=report)
         return results, report
 
+    def passed(self, module: str, *, seed: int | None = None, **environment_: str) -> int:
+        """The number of tests that `test` runs. Fails the calling test with cocotb's report if one of them fails."""
+        results, report = self.test(module, seed=seed, **environment_)
+        count, failed = get_results(results) if results.exists() else (1, 1)
+        assert count and not failed, f"{failed} of {count} tests failed:\n{report.read_text()[-6000:]}"
+        return count
+
 
 def build(verilog: dict[str, str], visible: Iterable[str], *, settings: str = "",
           simulator: str = "verilator") -> Built:
@@ -118,7 +125,4 @@ def run(component, module: str, *, verilog: dict[str, str] | None = None, settin
     ports = pins(component)
     built = build({"top.v": emit.verilog(component, TOP, ports), **(verilog or {})}, ports, settings=settings,
                   simulator=simulator)
-    results, report = built.test(module, seed=seed, **environment_)
-    count, failed = get_results(results) if results.exists() else (1, 1)
-    assert count and not failed, f"{failed} of {count} tests failed:\n{report.read_text()[-6000:]}"
-    return count
+    return built.passed(module, seed=seed, **environment_)
