@@ -172,6 +172,17 @@ def test_choices_and_grammars(folder, image):
         assert choice["tokens"][:len(own.tokens)] == [t.index for t in own.tokens]
 
 
+@pytest.mark.rtl
+def test_the_verilog_says_the_same(folder, image):
+    asked = [{"prompt": [40 + n] * (3 + n), "params": {"temperature": n, "seed": 5, "max_tokens": 4}} for n in (0, 1)]
+    found = vllm_says({"folder": str(folder), "requests": asked,
+                       "options": {"additional_config": {"wordline": {"device": "rtl:"}}}})["found"]
+    heard = engine_says(image, [Request((40 + n,) * (3 + n), Sampling(n, seed=5), 4, frozenset(image.text["eos"]))
+                                for n in (0, 1)])
+    for choice, own in zip(found, heard, strict=True):
+        assert choice["tokens"][:len(own.tokens)] == [t.index for t in own.tokens] != []
+
+
 def fails(given: dict[str, Any], **environment: str) -> str:
     done = program(given, **environment)
     assert done.returncode != 0 and "ANSWER" not in done.stdout
@@ -228,8 +239,8 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
      "out"),
     ({"max_model_len": CONTEXT + 1}, f"User-specified max_model_len ({CONTEXT + 1}) is greater than the derived"),
     ({"hf_overrides": {"image": "gone.wl"}},
-     "the image '{folder}/gone.wl' was wanted, which {folder}/config.json names; there is no such file: make the folder "
-     "again with `wordline vllm`"),
+     "the image '{folder}/gone.wl' was wanted, which {folder}/config.json names; there is no such file: make the "
+     "folder again with `wordline vllm`"),
     ({"model": "{other}"},
      "a model folder made by `wordline vllm` was wanted, since the Wordline platform is active; got '{other}' of type "
      "'llama': make one, or set VLLM_PLUGINS to the plugins you want ('' for none) to run other models"),
