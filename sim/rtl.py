@@ -180,6 +180,11 @@ class RtlDevice:
     # ---------------------------------------------------------------------------------------
 
     @property
+    def handle(self) -> int:
+        """What functions of the simulation take for this device."""
+        return self._handle
+
+    @property
     def cycles(self) -> int:
         """Clock cycles since power-up."""
         return self._lib.wl_cycles(self._handle)

@@ -31,21 +31,25 @@ class DeviceBench:
         Further options of Verilator.
     quick : bool
         Compile soon rather than run fast.
+    harness : str
+        C++ for behind that of `sim.rtl`.
 
     Attributes
     ----------
+    device, simulation : RtlDevice, CDLL
+        The device and what simulates it.
     port_words : int
         Words of the largest space that `read` and `write` move through the window port; they reach into the memories
         for larger ones, where they can.
     """
 
     def __init__(self, config: HardwareConfig, sources: Mapping[str, str] | None = None, *,
-                 extra_flags: Sequence[str] = (), quick: bool = False) -> None:
+                 extra_flags: Sequence[str] = (), quick: bool = False, harness: str = "") -> None:
         self.config = config
         covered = any(flag.startswith("--coverage") for flag in extra_flags)
-        self._library: ctypes.CDLL = library(config, verilog=sources, harness=COVERAGE * covered,
-                                             extra_flags=extra_flags, quick=quick)
-        self.device = RtlDevice(config, simulation=self._library)
+        self.simulation = library(config, verilog=sources, harness=harness + COVERAGE * covered,
+                                  extra_flags=extra_flags, quick=quick)
+        self.device = RtlDevice(config, simulation=self.simulation)
 
     @property
     def port_words(self) -> int:
@@ -85,4 +89,4 @@ class DeviceBench:
 
     def coverage(self, file: Path) -> None:
         """Write what a build with coverage has counted so far."""
-        self._library.wl_coverage(ctypes.c_void_p(self.device._handle), str(file).encode())
+        self.simulation.wl_coverage(ctypes.c_void_p(self.device.handle), str(file).encode())

@@ -1,4 +1,6 @@
-"""``python -m tests.gatelevel``: random programs on a whole device made of gates, against the functional model."""
+"""``python -m tests.gatelevel``: random programs on a whole device made of gates, against the functional model, and
+random transfers on its ports.
+"""
 
 import argparse
 import sys
@@ -15,6 +17,7 @@ from sim.rtl import TOP, sources
 from tests.conformance.trial import Trial, random_case
 from tests.devicebench import DeviceBench
 from tests.gatelevel.netlist import Netlist, synthesize
+from tests.hosttraffic import HARNESS, Traffic
 from tests.results import record
 
 FEW_WORDS = 4096
@@ -26,6 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gatelevel", description=__doc__)
     parser.add_argument("--programs", type=int, default=60)
     parser.add_argument("--through", type=int, default=1, help="programs whose whole state goes through the ports")
+    parser.add_argument("--transfers", type=int, default=2000, help="random transfers on the ports")
     parser.add_argument("--preset", default="tiny", help="the device")
     chosen = parser.parse_args()
     config, console, failed = preset(chosen.preset), Console(), 0
@@ -37,7 +41,7 @@ def main() -> int:
         seconds = time.monotonic() - began
         progress.update(task, description="building")
         gates = {"gates.v": netlist.verilog, "wordline_ram.v": verilog["wordline_ram.v"]}
-        bench = DeviceBench(config, gates)
+        bench = DeviceBench(config, gates, harness=HARNESS)
         trial = Trial(config, bench)
         progress.update(task, description="running")
         for seed in range(chosen.programs):
@@ -47,14 +51,17 @@ def main() -> int:
                 failed += 1
                 progress.console.print(f"[red]seed {seed}: {what}[/]")
             progress.advance(task)
+        progress.update(task, description="transfers")
+        Traffic(bench.device, bench.simulation, seed=1).run(chosen.transfers)
     console.print(_table(netlist))
     facts = _count(netlist.total(TOP))
     console.print(f"gate: {chosen.programs - failed} of {chosen.programs} programs equal in whole state, cycles and "
                   f"flag on {config.name!r} of {facts['gates']} gates and {facts['flops']} flip-flops; "
-                  f"{chosen.through} of them through the ports alone; synthesized in {seconds:.0f} s")
+                  f"{chosen.through} of them through the ports alone; {chosen.transfers} transfers answered as they "
+                  f"should; synthesized in {seconds:.0f} s")
     record("gate", {
         "preset": config.name, "programs": chosen.programs, "failed": failed, "through": chosen.through,
-        "cycles": bench.device.cycles, "seconds": round(seconds), **facts,
+        "transfers": chosen.transfers, "cycles": bench.device.cycles, "seconds": round(seconds), **facts,
         "modules": {name: {"instances": _instances(netlist, name), **_count(cells)}
                     for name, cells in netlist.cells.items()}})
     return failed
