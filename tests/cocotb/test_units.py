@@ -14,6 +14,7 @@ from hw.dot import DotUnit
 from hw.engine import Front
 from hw.fp32 import Adder, Multiplier
 from hw.hostport import COMPLETION, Dispatcher, Queue
+from hw.lane import Lane
 from hw.matrix import Matrix
 from hw.operands import Operands
 from hw.quantizer import Quantizer
@@ -27,7 +28,7 @@ from hw.timing import latencies
 from hw.vector import Vector
 from tests.cocotb.layouts import front_layout
 from tests.cocotb.runner import ICARUS, run
-from tests.cocotb.wrapped import WrappedArray, WrappedRam
+from tests.cocotb.wrapped import WrappedArray, WrappedRam, WrappedTile
 
 pytestmark = pytest.mark.rtl
 
@@ -43,6 +44,9 @@ def config(bits: int = 9) -> HardwareConfig:
 SHAPES = [config(), config().replace(tiles=16, rows=4096, formats=("q8",), queue=2),
           config().replace(tiles=2, accumulators=512, scratch=100, operands=64, row_buffer=3, queue=3)]
 """Devices of several sizes, with one row format and with all, with queues of several depths."""
+
+
+TILE = config().replace(tiles=16, rows=21, scratch=30, row_buffer=5)
 
 
 def front(sizes: dict[str, int]) -> Front:
@@ -79,6 +83,10 @@ UNITS: dict[str, tuple[Callable[[], Any], str, dict[str, object]]] = {
     # The lanes' clock stands still in a sleeping device; here it runs.
     "scalars":             (lambda: DomainRenamer({"lane": "sync"})(Scalars()), "scalars", {"COUNT": 400}),
     "sequencer":           (lambda: Sequencer(config()), "sequencer", {"CONFIG": config().to_json()}),
+    "lane":                (lambda: Lane(config()), "lane", {"CONFIG": config().to_json(), "COUNT": 400}),
+    **{f"tile, {shape.tiles} of them": (
+        functools.partial(WrappedTile, shape, packed=packed), "tile", {"CONFIG": shape.to_json(), "COUNT": 300})
+        for shape, packed in ((TILE, True), (TILE.replace(tiles=2, formats=("q8",), activation_bits=8), False))},
     "row element":         (ElementSelect, "rowformat", {"COUNT": 600}),
     "register slice":      (lambda: Slice(40), "stream", {"DEPTH": 2, "LATENCY": 1, "BITS": 40, "COUNTS": False,
                                                           "COUNT": 200}),

@@ -1,12 +1,14 @@
-"""The Verilog memories with ports, as the benches need them."""
+"""The Verilog memories with ports, and the tile with one clock, as the benches need them."""
 
 from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.config import HardwareConfig
 from hw.ram import Array, Ram
+from hw.tile import Tile, tile_ports
 
-__all__ = ["WrappedArray", "WrappedRam"]
+__all__ = ["WrappedArray", "WrappedRam", "WrappedTile"]
 
 
 class WrappedArray(wiring.Component):
@@ -47,4 +49,22 @@ class WrappedRam(wiring.Component):
         for n, (read, address, q) in enumerate(zip(ram.read, ram.read_address, ram.q, strict=True)):
             m.d.comb += [read.eq(getattr(self, f"read_{n}")), address.eq(getattr(self, f"address_{n}")),
                          getattr(self, f"q_{n}").eq(q)]
+        return m
+
+
+class WrappedTile(wiring.Component):
+    """`hw.tile.Tile`, whose two clocks are one here, and which has no reset."""
+
+    def __init__(self, config: HardwareConfig, *, packed: bool) -> None:
+        self.tile = Tile(config, packed=packed)
+        self.ports = {name: member for name, member in tile_ports(config).items() if not name.endswith("clk")}
+        super().__init__({"clk": In(1), "rst": In(1), **self.ports})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.tile = tile = self.tile
+        m.d.comb += [tile.clk.eq(self.clk), tile.lane_clk.eq(self.clk)]
+        for name, member in self.ports.items():
+            ours, theirs = getattr(self, name), getattr(tile, name)
+            m.d.comb += theirs.eq(ours) if member.flow == In else ours.eq(theirs)
         return m
