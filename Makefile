@@ -90,7 +90,7 @@ $(VENV)/.verify: $(VENV)/.test
 	@$(BIN)/pip install --quiet --editable '.[verify]'
 	@touch $@
 
-# vLLM imports the three torch packages that it finds, and they fail on a machine without a GPU's libraries.
+# vLLM imports the torch packages that it finds; those on PyPI fail when they meet torch's build for the CPU.
 $(VLLM)/.installed: pyproject.toml
 	@$(PYTHON) -m venv $(VLLM)
 	@echo "installing vLLM into $(VLLM) (some minutes)"

@@ -15,7 +15,7 @@ def platform() -> str:
 
 def register() -> None:
     """Make the model type and the architecture known."""
-    from transformers import AutoConfig
+    from transformers import AutoConfig  # here, so that the names above can be had without vLLM
     from vllm import ModelRegistry
 
     from runtime.vllm.model import WordlineConfig

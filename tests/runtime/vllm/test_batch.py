@@ -55,10 +55,31 @@ class Heard:
         assert ending.error is None
 
 
+class Scheduler(Batch):
+    """A batch with what a scheduler does: it counts the tokens of every sequence that were run."""
+
+    def begin(self, job: Job, slot: int) -> int:
+        job.done = 0
+        return self.place(job, slot)
+
+    def step(self, *work: tuple[Job, int]) -> None:
+        """Run so many tokens of each sequence, and choose."""
+        parts = [Part(j, j.slot, j.done + count) for j, count in work]
+        self.run(parts)
+        for part in parts:
+            part.job.done = part.end
+            if part.outcome is not None:
+                part.job.generated.append(part.job.choose(part.outcome.best, part.outcome.logits).index)
+
+    def finish(self, *jobs: Job) -> None:
+        while waiting := [j for j in jobs if len(j.generated) < j.request.max_tokens]:
+            self.step(*((j, 1) for j in waiting))
+
+
 @pytest.fixture
-def batch(image) -> Iterator[Batch]:
+def batch(image) -> Iterator[Scheduler]:
     with Device.open("model:", image.config) as device:
-        yield Batch(device, image)
+        yield Scheduler(device, image)
 
 
 def wanted(image: Image, request: Request) -> list[int]:
@@ -76,24 +97,6 @@ def job(image: Image, prompt, sampling: Sampling = GREEDY, tokens: int = 8) -> J
     return Job(Request(tuple(prompt), sampling, tokens), Heard(), image)
 
 
-def step(batch: Batch, *work: tuple[Job, int]) -> None:
-    """Run so many tokens of each sequence, and choose."""
-    parts = [Part(j, j.slot, done + count) for j, count in work for done in [PROGRESS.setdefault(j, 0)]]
-    batch.run(parts)
-    for part, (j, count) in zip(parts, work, strict=True):
-        PROGRESS[j] += count
-        if part.outcome is not None:
-            j.generated.append(j.choose(part.outcome.best, part.outcome.logits).index)
-
-
-PROGRESS: dict[Job, int] = {}
-
-
-def finish(batch: Batch, *jobs: Job) -> None:
-    while waiting := [j for j in jobs if len(j.generated) < j.request.max_tokens]:
-        step(batch, *((j, 1) for j in waiting))
-
-
 def prompts(count: int, length: int = 9) -> list[list[int]]:
     return np.random.default_rng(3).integers(3, 400, (count, length)).tolist()
 
@@ -103,21 +106,21 @@ def prompts(count: int, length: int = 9) -> list[list[int]]:
 def test_prompts_in_pieces(batch, image, sampling, chunks):
     jobs = [job(image, prompt, sampling) for prompt in prompts(SLOTS)]
     for slot, j in enumerate(jobs):
-        assert batch.place(j, slot) == 0
+        assert batch.begin(j, slot) == 0
     for chunk in chunks:
-        step(batch, *((j, chunk) for j in jobs))
-    finish(batch, *jobs)
+        batch.step(*((j, chunk) for j in jobs))
+    batch.finish(*jobs)
     assert [j.generated for j in jobs] == [wanted(image, j.request) for j in jobs]
 
 
 def test_prompts_beside_decoding(batch, image):
     first, second = (job(image, prompt) for prompt in prompts(2))
-    batch.place(first, 2)
-    step(batch, (first, 9))
-    batch.place(second, 0)
+    batch.begin(first, 2)
+    batch.step((first, 9))
+    batch.begin(second, 0)
     for _ in range(3):
-        step(batch, (first, 1), (second, 3))
-    finish(batch, first, second)
+        batch.step((first, 1), (second, 3))
+    batch.finish(first, second)
     for j in (first, second):
         assert j.generated == wanted(image, j.request)
 
@@ -125,29 +128,28 @@ def test_prompts_beside_decoding(batch, image):
 def test_what_a_slot_holds_is_not_run_again(batch, image):
     prompt = prompts(1, 20)[0]
     first = job(image, prompt)
-    batch.place(first, 0)
-    step(batch, (first, 20))
+    batch.begin(first, 0)
+    batch.step((first, 20))
     same, copied, short = job(image, prompt), job(image, [*prompt, 7]), job(image, [*prompt[:4], 9])
-    assert batch.place(same, 0) == 19
-    assert batch.place(copied, 1) == 19  # as much as slot 0 was left with
-    assert batch.place(short, 2) == 0  # too little to copy
-    step(batch, (same, 20), (copied, 21), (short, 5))
-    finish(batch, same, copied, short)
+    assert batch.begin(same, 0) == 19
+    assert batch.begin(copied, 1) == 19  # as much as slot 0 was left with
+    assert batch.begin(short, 2) == 0  # too little to copy
+    batch.step((same, 20), (copied, 21), (short, 5))
+    batch.finish(same, copied, short)
     for j in (same, copied, short):
         assert j.generated == wanted(image, j.request)
 
 
 def test_a_sequence_set_aside_goes_on_in_another_slot(batch, image):
     j, other = (job(image, prompt, DRAWN) for prompt in prompts(2))
-    batch.place(j, 0)
-    step(batch, (j, 9))
-    step(batch, (j, 1))
-    batch.place(other, 0)
-    step(batch, (other, 9))
-    batch.place(j, 1)
-    PROGRESS[j] = 0
-    step(batch, (j, 9 + len(j.generated)))
-    finish(batch, j, other)
+    batch.begin(j, 0)
+    batch.step((j, 9))
+    batch.step((j, 1))
+    batch.begin(other, 0)
+    batch.step((other, 9))
+    batch.begin(j, 1)
+    batch.step((j, 9 + len(j.generated)))
+    batch.finish(j, other)
     for each in (j, other):
         assert each.generated == wanted(image, each.request)
 
@@ -156,26 +158,26 @@ def test_a_sequence_set_aside_goes_on_in_another_slot(batch, image):
 def test_a_device_that_fails_once(batch, image, at):
     jobs = [job(image, prompt, DRAWN, 4) for prompt in prompts(2)]
     for slot, j in enumerate(jobs):
-        batch.place(j, slot)
+        batch.begin(j, slot)
     batch.device.transport = Fragile(batch.device.transport, {at})
-    step(batch, *((j, 9) for j in jobs))
-    finish(batch, *jobs)
+    batch.step(*((j, 9) for j in jobs))
+    batch.finish(*jobs)
     assert [j.generated for j in jobs] == [wanted(image, j.request) for j in jobs]
 
 
 def test_a_device_that_fails_twice(batch, image):
     j = job(image, prompts(1)[0])
-    batch.place(j, 0)
+    batch.begin(j, 0)
     batch.device.transport = Fragile(batch.device.transport, {5, 6})
     with pytest.raises(DeviceError, match="the link is down"):
-        step(batch, (j, 9))
+        batch.step((j, 9))
 
 
 def test_numbers_that_are_not_finite(batch, image, monkeypatch):
     jobs = [job(image, prompt) for prompt in prompts(2)]
     for slot, j in enumerate(jobs):
-        batch.place(j, slot)
-    step(batch, *((j, 8) for j in jobs))
+        batch.begin(j, slot)
+    batch.step(*((j, 8) for j in jobs))
     real = batch._begin
 
     def broken(kind, work):
@@ -189,5 +191,5 @@ def test_numbers_that_are_not_finite(batch, image, monkeypatch):
     message = ("finite numbers were wanted; position 8 of slot 1 made an infinity or a NaN: the model file is "
                "damaged, or its numbers do not fit fp32")
     with pytest.raises(EngineError, match=f"^{re.escape(message)}$"):
-        step(batch, *((j, 1) for j in jobs))
+        batch.step(*((j, 1) for j in jobs))
     assert len(batch.slots[0].tokens) == 9
