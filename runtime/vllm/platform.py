@@ -104,6 +104,8 @@ class WordlinePlatform(Platform):
             ("generation of text", f"runner {model.runner_type!r}", model.runner_type == "generate"),
             ("one worker", f"a world of {parallel.world_size} and {parallel.data_parallel_size} replicas",
              parallel.world_size == parallel.data_parallel_size == 1),
+            ("a worker in the engine's process", f"executor {parallel.distributed_executor_backend!r}",
+             parallel.distributed_executor_backend in (None, "uni")),
             ("float32 logits", f"dtype {model.dtype}", model.dtype == torch.float32),
             ("the image's own formats", f"quantization {model.quantization!r}", model.quantization is None),
             ("the image's own KV cache", f"kv_cache_dtype {c.cache_config.cache_dtype!r}",

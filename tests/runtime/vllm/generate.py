@@ -14,8 +14,23 @@ def ask(llm: Any, prompts: list[list[int]], params: list[Any]) -> list[dict[str,
             for choice in output.outputs]
 
 
+def interrupted(engine: Any, prompts: list[list[int]], params: list[Any], steps: list[int]) -> list[list[int]]:
+    """Tokens of every prompt when, after some steps, everything that runs is set aside."""
+    for n, prompt in enumerate(prompts):
+        engine.add_request(str(n), {"prompt_token_ids": prompt}, params[n])
+    tokens, step = {}, 0
+    while engine.has_unfinished_requests():
+        tokens.update({int(o.request_id): list(o.outputs[0].token_ids) for o in engine.step() if o.finished})
+        step += 1
+        if step in steps:
+            assert engine.reset_prefix_cache(reset_running_requests=True)
+    return [tokens[n] for n in range(len(prompts))]
+
+
 def generated(given: dict[str, Any]) -> dict[str, Any]:
-    """What vLLM answers: `found` for all requests at once, `refused` for each alone, `chat` for a conversation."""
+    """What vLLM answers: `found` for all requests at once, `refused` for each alone, `chat` for a conversation, and
+    `interrupted` for all once more.
+    """
     from vllm import LLM, SamplingParams
     from vllm.exceptions import VLLMValidationError
     from vllm.sampling_params import StructuredOutputsParams
@@ -26,16 +41,17 @@ def generated(given: dict[str, Any]) -> dict[str, Any]:
         return SamplingParams.from_optional(**fields)  # which makes numbers of the keys of JSON
 
     llm = LLM(model=given["folder"], disable_log_stats=False, **given.get("options", {}))
-    requests = given["requests"]
-    found = ask(llm, [r["prompt"] for r in requests], [params(r["params"]) for r in requests])
-    refused = []
+    prompts, wishes = ([r["prompt"] for r in given["requests"]], [params(r["params"]) for r in given["requests"]])
+    found, refused = ask(llm, prompts, wishes), []
     for fields in given.get("refused", []):
         try:
             refused.append(f"answered: {ask(llm, [[5, 6]], [params(fields)])}")
         except VLLMValidationError as error:
             refused.append(str(error))
     chat = given.get("chat") and llm.chat(given["chat"], SamplingParams(temperature=0, max_tokens=12), use_tqdm=False)
+    steps = given.get("interrupt")
     return {"found": found, "refused": refused,
+            "interrupted": steps and interrupted(llm.llm_engine, prompts, wishes, steps),
             "chat": chat and {"prompt": list(chat[0].prompt_token_ids), "tokens": list(chat[0].outputs[0].token_ids),
                               "text": chat[0].outputs[0].text}}
 

@@ -172,6 +172,14 @@ def test_choices_and_grammars(folder, image):
         assert choice["tokens"][:len(own.tokens)] == [t.index for t in own.tokens]
 
 
+def test_sequences_that_are_set_aside_go_on(folder):
+    asked = [{"prompt": [5 + n, 6, 7] * (n + 1), "params": {"temperature": n % 2, "seed": 3, "max_tokens": 30}}
+             for n in range(2 * SLOTS)]
+    given = {"folder": str(folder), "requests": asked, "interrupt": [4, 11, 12, 30]}
+    said = vllm_says(given, VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    assert said["interrupted"] == [found["tokens"] for found in said["found"]]
+
+
 @pytest.mark.rtl
 def test_the_verilog_says_the_same(folder, image):
     asked = [{"prompt": [40 + n] * (3 + n), "params": {"temperature": n, "seed": 5, "max_tokens": 4}} for n in (0, 1)]
@@ -231,6 +239,8 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"tensor_parallel_size": 2}, "must be divisible by tensor parallel size"),  # vLLM's own words
     ({"data_parallel_size": 2}, "one worker was wanted for a Wordline device; got a world of 1 and 2 replicas: leave "
                                 "that setting out"),
+    ({"distributed_executor_backend": "mp"}, "a worker in the engine's process was wanted for a Wordline device; got "
+                                             "executor 'mp': leave that setting out"),
     ({"kv_cache_dtype": "fp8"}, "the image's own KV cache was wanted for a Wordline device; got kv_cache_dtype 'fp8'"),
     ({"logprobs_mode": "processed_logprobs"}, "logprobs_mode 'raw_logprobs' was wanted for a Wordline device; got "
                                               "'processed_logprobs': leave that setting out"),
