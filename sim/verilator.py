@@ -135,7 +135,7 @@ def build_library(name: str, verilog: Mapping[str, str], top: str, cpp: Sequence
     flags = (*FLAGS, *({"": (), "vcd": ("--trace-vcd",), "fst": ("--trace-fst",)}[trace]), *extra_flags)
     harness = {"harness.cpp": cpp} if isinstance(cpp, str) else _texts(cpp)
     key = _digest(sorted(verilog.items()), sorted(harness.items()), vlt, top, flags, COMPILE, _toolchain(),
-                  *["quick"] * quick)
+                  *["-O1"] * quick)
     home = cache_directory() / "verilator"
     place = home / f"{name}-{key}"
     library = place / f"{name}.so"
@@ -182,8 +182,8 @@ def _compile(name: str, work: Path, harness: Iterable[str], trace: Trace, quick:
     def compile_one(job: tuple[Path, Path]) -> None:
         nonlocal done
         target, source = job
-        # What runs once, at the start, is not worth the optimiser's time.
-        level = ["-O0"] if quick else ["-O1"] if source.stem.endswith("__Slow") else []
+        # What runs once, at the start, is not worth the optimiser's time. Without any, wide words are slow.
+        level = ["-O1"] if quick or source.stem.endswith("__Slow") else []
         _run(["g++", *COMPILE, *level, *defines, *includes, "-c", str(source), "-o", str(target)], what=what)
         done += 1
         if progress is not None:

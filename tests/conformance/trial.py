@@ -84,16 +84,22 @@ class Trial:
         The device; at most 32 tiles.
     bench : Bench or None
         Another simulation than that of the core: with a fault, from gates, of the whole device.
+    same_tables : int
+        So many seeds in a row share tables and functions, which take long to write through the ports of a device.
     """
 
-    def __init__(self, config: HardwareConfig, bench: Bench | None = None) -> None:
+    def __init__(self, config: HardwareConfig, bench: Bench | None = None, *, same_tables: int = 1) -> None:
         self.config = config
+        self.same_tables = same_tables
         self.bench = CoreBench(config) if bench is None else bench
         self.model = FunctionalDevice(config)
 
     def difference(self, case: Case) -> str | None:
         """What differs after the case: state, cycles, or the flag; None if nothing. A hung bench is reset."""
         state = random_state(np.random.default_rng([case.seed, 1]), self.config, case.odd)
+        if self.same_tables > 1:
+            shared = random_state(np.random.default_rng([case.seed // self.same_tables, 2]), self.config)
+            state |= {space: shared[space] for space in (Space.TABLES, Space.FUNCTIONS)}
         state[Space.MICROCODE] = np.zeros((self.config.microcode, 10), np.uint32)
         words = encode(case.program)
         state[Space.MICROCODE][:len(words)] = words

