@@ -168,7 +168,7 @@ class Registers(wiring.Component):
             Register.COMPLETIONS: self.waiting,
             Register.COMPLETION_TAG: done.tag,
             Register.COMPLETION_STATUS: _bits({CompletionStatus.VALID: self.completions.valid,
-                                               CompletionStatus.NONFINITE: done.nonfinite}),
+                                               CompletionStatus.NONFINITE: done.nonfinite & self.completions.valid}),
             Register.COMPLETION_CYCLES: done.cycles,
             Register.POSITION: self.position,
             Register.ENGINES: self.engines,

@@ -35,10 +35,13 @@ class Bench:
     @classmethod
     async def start(cls, dut):
         """A bench after reset."""
-        bench = cls(dut)
         if "FAULT" in os.environ:
             dut.fault.value = int(os.environ["FAULT"])  # of tests.mutation.hostfaults
+        # The masters look at the device from the beginning: before a first reset, that may say anything.
+        dut.rst.value = 1
         cocotb.start_soon(Clock(dut.clk, 10, "ns", impl="gpi").start())
+        await ClockCycles(dut.clk, 4)
+        bench = cls(dut)
         await bench.reset()
         return bench
 

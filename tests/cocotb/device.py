@@ -1,12 +1,13 @@
 """cocotb tests of the whole device: a program loaded and run through the two AXI ports alone."""
 
+import json
 import os
 
 import cocotb
 import numpy as np
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from hw.config import preset
+from hw.config import HardwareConfig
 from hw.memorymap import (
     SPACE_TABLE,
     Control,
@@ -22,7 +23,7 @@ from runtime.conformance.program import WORDS, small_image
 from sim.functional import FunctionalDevice
 from tests.cocotb.bench import OKAY, Bench
 
-CONFIG = preset(os.environ["PRESET"])
+CONFIG = HardwareConfig.from_json(json.loads(os.environ["CONFIG"]))
 CHECKED = 40
 """Lines of every space that are compared."""
 

@@ -9,7 +9,8 @@ import pytest
 from hw.config import HardwareConfig
 from hw.core import Core
 from hw.emit import SETTINGS, tile_sources
-from tests.cocotb.runner import ICARUS, run
+from tests.cocotb.runner import run
+from tests.cocotb.simulators import ICARUS_MARKS
 
 pytestmark = pytest.mark.rtl
 
@@ -18,14 +19,12 @@ SMALL = HardwareConfig("two", tiles=2, rows=64, scratch=128, operands=16, row_bu
 DEVICES = [SMALL, SMALL.replace(name="four", tiles=4, formats=("q8", "q4"), queue=3),
            SMALL.replace(name="sixteen", tiles=16, rows=48, formats=("q8", "q4", "f4"), activation_bits=9, queue=5)]
 
-ABSENT = pytest.mark.skipif(not ICARUS, reason="Icarus Verilog is not installed (Debian: apt install iverilog)")
-
 GATES = {"gates.v": "`define WORDLINE_GATES\n"}
 """Stands before the memories. Verilator has clock gates always; Icarus Verilog knows unknown values, which a part whose
 clock sleeps through a reset would keep."""
 
-WAYS = [pytest.param("verilator", {}, id="verilator"), pytest.param("icarus", {}, id="icarus", marks=ABSENT),
-        pytest.param("icarus", GATES, id="icarus, gates", marks=ABSENT)]
+WAYS = [pytest.param("verilator", {}, id="verilator"), pytest.param("icarus", {}, id="icarus", marks=ICARUS_MARKS),
+        pytest.param("icarus", GATES, id="icarus, gates", marks=ICARUS_MARKS)]
 
 
 @pytest.mark.long

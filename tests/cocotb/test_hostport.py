@@ -1,4 +1,4 @@
-"""Runs the cocotb tests of the host port, with and without stalls on every channel."""
+"""Runs the cocotb tests of the host port on devices of several sizes, with and without stalls on every channel."""
 
 import pytest
 
@@ -6,13 +6,18 @@ from hw.config import preset
 from hw.ram import VERILOG
 from hw.top import Top
 from tests.cocotb.runner import run
+from tests.cocotb.simulators import SIMULATORS
 from tests.coredouble import CoreDouble
+
+DEVICES = ["tiny", *(pytest.param(name, marks=pytest.mark.long) for name in ("ecp5", "w16"))]
 
 
 @pytest.mark.rtl
+@pytest.mark.parametrize("simulator", SIMULATORS)
 @pytest.mark.parametrize("stalls", ["0", "0.4"])
-def test_hostport(stalls):
-    config = preset("tiny")
+@pytest.mark.parametrize("name", DEVICES)
+def test_hostport(name: str, stalls: str, simulator: str) -> None:
+    config = preset(name)
     double = Top(config, CoreDouble(config))
     assert run(double, "tests.cocotb.hostport,tests.cocotb.hostrules", seed=1, verilog={"ram.v": VERILOG},
-               STALLS=stalls) > 20
+               simulator=simulator, STALLS=stalls, PRESET=name) > 20

@@ -27,7 +27,8 @@ from hw.special import SpecialUnit
 from hw.timing import latencies
 from hw.vector import Vector
 from tests.cocotb.layouts import front_layout
-from tests.cocotb.runner import ICARUS, run
+from tests.cocotb.runner import run
+from tests.cocotb.simulators import SIMULATORS
 from tests.cocotb.wrapped import WrappedArray, WrappedRam, WrappedTile
 
 pytestmark = pytest.mark.rtl
@@ -106,12 +107,6 @@ UNITS: dict[str, tuple[Callable[[], Any], str, dict[str, object]]] = {
 
 QUICK = {"front"}
 """Modules that ``make test`` runs too; ``make sim`` runs all."""
-
-SIMULATORS = [
-    "verilator",
-    pytest.param("icarus", marks=[pytest.mark.long, pytest.mark.skipif(
-        not ICARUS, reason="Icarus Verilog is not installed (Debian: apt install iverilog)")]),
-]
 
 
 @pytest.mark.parametrize("simulator", SIMULATORS)
