@@ -88,10 +88,16 @@ PLAN: tuple[Item, ...] = (
          "lines, toggles, instruction x form x what it waited for", "`make coverage`", "coverage",
          lambda f: ", ".join(_share(f, kind) for kind in ("line", "toggle", "functional") if kind in f["kinds"])),
     Item("host port", "`cocotbext-axi`, monitors, a model",
-         "bursts, strobes, back-pressure, resets, illegal addresses, full and wrapped queues", "`make sim`"),
+         "bursts, strobes, back-pressure, resets, illegal addresses, full and wrapped queues; devices of 2, 4 and 16 "
+         "tiles; Verilator and Icarus Verilog", "`make sim`"),
+    Item("every component, the core and the whole device, cycle by cycle", "models that monitors feed from the wires",
+         "arithmetic, engines and their fronts, sequencer, operand buffer, scalars, lane, tile with accumulators, "
+         "memories, queues, dispatcher, register slices; the core and the device on 2, 4 and 16 tiles, with one row "
+         "format, two and all; queues of several depths; pauses, stalls, seeds; Verilator, and Icarus Verilog with its "
+         "unknown values, the core also with clocks that stop", "`make sim`"),
     Item("the emitted Verilog", "`verilator --lint-only -Wall`",
-         "no warning but the kinds waived in `tests/hw/test_lint.py`, each with its reason",
-         "`pytest tests/hw/test_lint.py`"),
+         "no warning but the kinds waived in `tests/hw/test_lint.py`, each with its reason; every combinational block "
+         "is started in Verilog and in SystemVerilog", "`pytest tests/hw/test_lint.py tests/hw/test_emit.py`"),
     Item("contents before reset", "functional model", "registers filled at random from two seeds",
          "`pytest -m long tests/hw/test_xinitial.py`"),
 )
