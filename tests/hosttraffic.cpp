@@ -1,5 +1,6 @@
-// Transfers of any kind on the ports of a device, for behind harness.cpp. In a transfer with pauses, which are a seed,
-// every side of every channel rests in about a third of the cycles.
+// Transfers of any kind on the ports of a device, for behind harness.cpp. Several may be under way at once: a channel
+// offers its next transfer as soon as the one before is taken. With pauses, which are a seed, every side of every
+// channel rests in about half of the cycles, for a while each time.
 
 namespace {
 
@@ -8,109 +9,132 @@ constexpr int LONG = 100'000;
 
 struct Pauses {
     uint32_t seed;
-    bool rest() {
+    uint32_t left[5] = {};
+    bool resting[5] = {};
+    bool rest(int channel) {
         if (!seed) return false;
-        seed = seed * 1664525u + 1013904223u;
-        if (!seed) seed = 1;
-        return (seed >> 16) % 3 == 0;
+        if (!left[channel]) {
+            seed = seed * 1664525u + 1013904223u;
+            if (!seed) seed = 1;
+            resting[channel] = seed >> 20 & 1;
+            left[channel] = 1 + (seed >> 24) % 7;
+        }
+        --left[channel];
+        return resting[channel];
     }
+};
+
+struct Burst {
+    uint64_t address;
+    uint32_t id, count, size, kind;
 };
 
 }  // namespace
 
 extern "C" {
 
-int wl_control_write(void* handle, uint32_t address, uint32_t value, uint32_t strobe, uint32_t seed) {
+int wl_control_writes(void* handle, uint32_t count, const uint32_t* addresses, const uint32_t* values,
+                      const uint8_t* strobes, uint32_t seed, uint8_t* answers) {
     Device& d = device(handle);
     Vtop& top = *d.top;
     Pauses pauses{seed};
-    bool aw_left = true, w_left = true;
+    uint32_t aws = 0, ws = 0, bs = 0;
     for (int n = 0; n < LONG; ++n) {
-        if (aw_left && !top.control_awvalid && !pauses.rest()) top.control_awaddr = address, top.control_awvalid = 1;
-        if (w_left && !top.control_wvalid && !pauses.rest())
-            top.control_wdata = value, top.control_wstrb = strobe, top.control_wvalid = 1;
-        top.control_bready = !pauses.rest();
+        if (aws < count && !top.control_awvalid && !pauses.rest(0))
+            top.control_awaddr = addresses[aws], top.control_awvalid = 1;
+        if (ws < count && !top.control_wvalid && !pauses.rest(1))
+            top.control_wdata = values[ws], top.control_wstrb = strobes[ws], top.control_wvalid = 1;
+        top.control_bready = !pauses.rest(2);
         const bool aw = top.control_awvalid && top.control_awready, w = top.control_wvalid && top.control_wready;
-        const bool b = top.control_bvalid && top.control_bready;
-        const int response = top.control_bresp;
+        if (top.control_bvalid && top.control_bready) answers[bs++] = top.control_bresp;
         d.step();
-        if (aw) top.control_awvalid = 0, aw_left = false;
-        if (w) top.control_wvalid = 0, w_left = false;
-        if (b) return top.control_bready = 0, response;
+        if (aw) top.control_awvalid = 0, ++aws;
+        if (w) top.control_wvalid = 0, ++ws;
+        if (bs == count) return top.control_bready = 0, aws == count && ws == count ? 0 : WRONG_ORDER;
     }
     return NO_ANSWER;
 }
 
-int wl_control_read(void* handle, uint32_t address, uint32_t seed, uint32_t* value) {
+int wl_control_reads(void* handle, uint32_t count, const uint32_t* addresses, uint32_t seed, uint32_t* values,
+                     uint8_t* answers) {
     Device& d = device(handle);
     Vtop& top = *d.top;
     Pauses pauses{seed};
-    bool left = true;
+    uint32_t ars = 0, rs = 0;
     for (int n = 0; n < LONG; ++n) {
-        if (left && !top.control_arvalid && !pauses.rest()) top.control_araddr = address, top.control_arvalid = 1;
-        top.control_rready = !pauses.rest();
-        const bool ar = top.control_arvalid && top.control_arready, r = top.control_rvalid && top.control_rready;
-        const int response = top.control_rresp;
-        *value = top.control_rdata;
+        if (ars < count && !top.control_arvalid && !pauses.rest(0))
+            top.control_araddr = addresses[ars], top.control_arvalid = 1;
+        top.control_rready = !pauses.rest(1);
+        const bool ar = top.control_arvalid && top.control_arready;
+        if (top.control_rvalid && top.control_rready)
+            values[rs] = top.control_rdata, answers[rs++] = top.control_rresp;
         d.step();
-        if (ar) top.control_arvalid = 0, left = false;
-        if (r) return top.control_rready = 0, response;
+        if (ar) top.control_arvalid = 0, ++ars;
+        if (rs == count) return top.control_rready = 0, ars == count ? 0 : WRONG_ORDER;
     }
     return NO_ANSWER;
 }
 
-int wl_burst_write(void* handle, uint32_t id, uint64_t address, uint32_t count, uint32_t size, uint32_t burst,
-                   const uint32_t* words, const uint8_t* strobes, uint32_t seed, uint32_t* found_id) {
+// Words and strobes of one burst behind those of the other; an answer for each burst.
+int wl_window_writes(void* handle, uint32_t count, const Burst* bursts, const uint32_t* words, const uint8_t* strobes,
+                     uint32_t seed, uint8_t* answers) {
     Device& d = device(handle);
     Vtop& top = *d.top;
     Pauses pauses{seed};
-    bool left = true;
-    uint32_t sent = 0;
+    uint32_t aws = 0, ws = 0, beat = 0, word = 0, bs = 0;
+    bool wrong = false;
     for (int n = 0; n < LONG; ++n) {
-        if (left && !top.window_awvalid && !pauses.rest()) {
-            top.window_awid = id, top.window_awaddr = address, top.window_awlen = count - 1;
-            top.window_awsize = size, top.window_awburst = burst, top.window_awvalid = 1;
+        if (aws < count && !top.window_awvalid && !pauses.rest(0)) {
+            const Burst& burst = bursts[aws];
+            top.window_awid = burst.id, top.window_awaddr = burst.address, top.window_awlen = burst.count - 1;
+            top.window_awsize = burst.size, top.window_awburst = burst.kind, top.window_awvalid = 1;
         }
-        if (sent < count && !top.window_wvalid && !pauses.rest()) {
-            top.window_wdata = words[sent], top.window_wstrb = strobes[sent];
-            top.window_wlast = sent + 1 == count, top.window_wvalid = 1;
+        if (ws < count && !top.window_wvalid && !pauses.rest(1)) {
+            top.window_wdata = words[word], top.window_wstrb = strobes[word];
+            top.window_wlast = beat + 1 == bursts[ws].count, top.window_wvalid = 1;
         }
-        top.window_bready = !pauses.rest();
+        top.window_bready = !pauses.rest(2);
         const bool aw = top.window_awvalid && top.window_awready, w = top.window_wvalid && top.window_wready;
-        const bool b = top.window_bvalid && top.window_bready;
-        const int response = top.window_bresp;
-        *found_id = top.window_bid;
+        if (top.window_bvalid && top.window_bready) {
+            wrong |= top.window_bid != bursts[bs].id || bs >= ws;
+            answers[bs++] = top.window_bresp;
+        }
         d.step();
-        if (aw) top.window_awvalid = 0, left = false;
-        if (w) top.window_wvalid = 0, ++sent;
-        if (b) return top.window_bready = 0, sent == count ? response : WRONG_ORDER;
+        if (aw) top.window_awvalid = 0, ++aws;
+        if (w) {
+            top.window_wvalid = 0, ++word;
+            if (++beat == bursts[ws].count) beat = 0, ++ws;
+        }
+        if (bs == count) return top.window_bready = 0, wrong ? WRONG_ORDER : 0;
     }
     return NO_ANSWER;
 }
 
-// 0, or why the beats are not what was asked for.
-int wl_burst_read(void* handle, uint32_t id, uint64_t address, uint32_t count, uint32_t size, uint32_t burst,
-                  uint32_t* words, uint8_t* responses, uint32_t seed) {
+// Words and answers, one for each beat, of one burst behind those of the other.
+int wl_window_reads(void* handle, uint32_t count, const Burst* bursts, uint32_t seed, uint32_t* words,
+                    uint8_t* answers) {
     Device& d = device(handle);
     Vtop& top = *d.top;
     Pauses pauses{seed};
-    bool left = true, wrong = false;
-    uint32_t got = 0;
+    uint32_t ars = 0, rs = 0, beat = 0, word = 0;
+    bool wrong = false;
     for (int n = 0; n < LONG; ++n) {
-        if (left && !top.window_arvalid && !pauses.rest()) {
-            top.window_arid = id, top.window_araddr = address, top.window_arlen = count - 1;
-            top.window_arsize = size, top.window_arburst = burst, top.window_arvalid = 1;
+        if (ars < count && !top.window_arvalid && !pauses.rest(0)) {
+            const Burst& burst = bursts[ars];
+            top.window_arid = burst.id, top.window_araddr = burst.address, top.window_arlen = burst.count - 1;
+            top.window_arsize = burst.size, top.window_arburst = burst.kind, top.window_arvalid = 1;
         }
-        top.window_rready = !pauses.rest();
+        top.window_rready = !pauses.rest(1);
         const bool ar = top.window_arvalid && top.window_arready;
         if (top.window_rvalid && top.window_rready) {
-            words[got] = top.window_rdata, responses[got] = top.window_rresp;
-            wrong |= top.window_rid != id || top.window_rlast != (got + 1 == count);
-            ++got;
+            words[word] = top.window_rdata, answers[word++] = top.window_rresp;
+            const bool last = ++beat == bursts[rs].count;
+            wrong |= top.window_rid != bursts[rs].id || bool(top.window_rlast) != last;
+            if (last) beat = 0, ++rs;
         }
         d.step();
-        if (ar) top.window_arvalid = 0, left = false;
-        if (got == count) return top.window_rready = 0, wrong ? WRONG_ORDER : 0;
+        if (ar) top.window_arvalid = 0, ++ars;
+        if (rs == count) return top.window_rready = 0, wrong ? WRONG_ORDER : 0;
     }
     return NO_ANSWER;
 }
