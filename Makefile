@@ -60,7 +60,7 @@ mutate: $(VENV)/.test  ## faults planted in the hardware, each of which a random
 gate: $(VENV)/.verify  ## the preset tiny as gates against the functional model on random programs
 	$(BIN)/python -m tests.gatelevel
 
-coverage: $(VENV)/.test  ## line, toggle and functional coverage of the Verilog, as a picture in build/
+coverage: $(VENV)/.verify  ## line, toggle and functional coverage of the preset tiny, as a picture in build/
 	$(BIN)/python -m tests.coverage
 
 vllm: $(VLLM)/.installed  ## vLLM on a device; it gets an environment of its own, .venv-vllm (4 GB)
