@@ -185,7 +185,7 @@ class Core(wiring.Component):
         first = {name: Signal(word[name].shape(), name=f"{name}_0") for name in LANE_CONTROLS}
         late = Signal(data.StructLayout({
             "quantize": 1, "first": 1, "narrow": 1, "given": 1, "block": len(operands.address),
-            "reduces": 1, "op": 3, "init": 1, "emit": 1, "index": 20, "dest": 6,
+            "reduces": 1, "op": 3, "init": 1, "emit": 1, "index": 32, "dest": 6,
         }))
         m.d.comb += [
             word["read"].read.eq(step.valid | host.read),

@@ -77,7 +77,7 @@ class Reducer(wiring.Component):
             "absolute": In(1),
             "init":     In(1),
             "emit":     In(1),
-            "word":     In(20),
+            "word":     In(32),
             "dest":     In(6),
             "o_valid":  Out(1),
             "o_dest":   Out(6),
