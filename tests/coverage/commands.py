@@ -1,6 +1,8 @@
 """What random programs and transfers leave out: full queues, stopped commands, long loops, interrupts switched off."""
 
-from hw.isa import Alu, Instruction, Opcode, encode
+import numpy as np
+
+from hw.isa import A, Alu, Instruction, Opcode, Reduce, encode
 from hw.memorymap import ARGUMENTS, Control, Register, Space, Status
 from runtime.conformance.program import small_image
 from sim.functional import FunctionalDevice
@@ -17,6 +19,15 @@ DEEP = [*(Instruction(Opcode.LOOP, {"count_reg": n}) for n in range(1, 5)),
         Instruction(Opcode.HALT)]
 """Loops as deep as they go, each as long as an argument says."""
 DEEP_ENTRY = 64
+
+WIDE = [Instruction(Opcode.VECTOR, {"inner": 9, "a": A.X, "x_i": 1, "index_reg": 1, "reduce": Reduce.ARGMAX,
+                                    "reduce_init": 1, "reduce_emit": 1, "r_dest": 4}),
+        *(Instruction(Opcode.MULTIPLY, {"fence": 1, "init": 1, "row": row, "row_j": step, "nj_reg": reg})
+          for row, step, reg in ((0, 1, 2), (0xAAA, -1, 2), (0x555, 2, 3), (0xFFF, -1, 4), (0, 0, 4))),
+        Instruction(Opcode.LOOP, {"count": 0xAAAA}), Instruction(Opcode.END),
+        Instruction(Opcode.LOOP, {"count": 0x5555}), Instruction(Opcode.END), Instruction(Opcode.HALT)]
+"""Counts and indices of many bits."""
+WIDE_ENTRY = 96
 
 
 def exercise(bench: DeviceBench) -> None:
@@ -55,6 +66,18 @@ def exercise(bench: DeviceBench) -> None:
         assert DEEP_ENTRY <= device.get(Register.POSITION) < DEEP_ENTRY + len(DEEP)
     device.reset()
     assert bench.run(DEEP_ENTRY, (2, 1, 0, 3))[0] < 100
+
+    device.write(Space.MICROCODE, WIDE_ENTRY, encode(WIDE))
+    words = model.read(Space.MICROCODE)
+    words[WIDE_ENTRY:WIDE_ENTRY + len(WIDE)] = encode(WIDE)
+    model.write(Space.MICROCODE, words)
+    for space in (Space.ARRAY, Space.OPERANDS, Space.ACCUMULATORS):
+        model.write(space, bench.read(space))
+    for index in (0x2AAA_AAAA, 0x1555_5555, 0x3FFF_FFFF, 0):
+        done = model.run(WIDE_ENTRY, (index, 0xAAA, 0x555, 1))
+        assert bench.run(WIDE_ENTRY, (index, 0xAAA, 0x555, 1), 300_000) == (done.cycles, done.nonfinite)
+        for space in (Space.SCALARS, Space.ACCUMULATORS):
+            assert np.array_equal(bench.read(space), model.read(space)), f"{space.name} with index {index:#x}"
 
     for name, arguments in (("loop", (1 << 31,)), ("stuck", ())):
         device.reset()

@@ -14,6 +14,7 @@ from tests.coverage.holes import by_module, line_holes, toggle_holes
 from tests.coverage.measure import Measured
 from tests.coverage.page import page
 from tests.coverage.points import Point, empty_statements, read
+from tests.coverage.reasons import UNKNOWN, reason
 
 
 def _record(count: int, **fields: str) -> str:
@@ -69,3 +70,9 @@ def test_programs_reach_every_form_in_most_states() -> None:
     found = Measured({hole: 0}, set(), set(), Counter(pairs), {"core.v": "if (a < b)"}, 100)
     text = page(TRIAL, found, {"functional": [1, 2]}, by_module({hole: 0}, ()), [hole], [])
     assert "50.0%" in text and "if &lt;x&gt;" in text and "if (a &lt; b)" in text
+
+
+def test_reasons() -> None:
+    assert reason("wordline.core", "cycles").startswith("the upper bits of a counter")
+    assert reason("tile.dot", "$138") == "an intermediate result without a name"
+    assert reason("tile.dot", "sum") == UNKNOWN
