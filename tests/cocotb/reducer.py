@@ -13,7 +13,7 @@ from tests.cocotb.wires import Wires
 TILES, COUNT = int(os.environ["TILES"]), int(os.environ["COUNT"])
 DEPTH = reduce_depth(TILES)
 LANES = [f"x_{lane}" for lane in range(TILES)]
-INPUTS = {"valid": 1, **dict.fromkeys(LANES, 32), "op": 3, "absolute": 1, "init": 1, "emit": 1, "word": 20, "dest": 6}
+INPUTS = {"valid": 1, **dict.fromkeys(LANES, 32), "op": 3, "absolute": 1, "init": 1, "emit": 1, "word": 32, "dest": 6}
 OUTPUTS = ["o_valid", "o_dest", "o_value", "o_index", "o_argmax"]
 STRANGE = [0, 1, 0x7F80_0000, 0x7FC0_0000, 0x7FFF_FFFF]
 
@@ -39,7 +39,7 @@ def words(random):
     for n in range(COUNT):
         yield {"valid": 1, **lanes(random), "op": random.choice([Reduce.SUM] * 4 + list(Reduce)),
                "absolute": int(random.randrange(4) == 0), "init": int(n == 0 or random.randrange(9) == 0),
-               "emit": int(random.randrange(3) == 0), "word": random.getrandbits(20), "dest": random.getrandbits(6)}
+               "emit": int(random.randrange(3) == 0), "word": random.getrandbits(32), "dest": random.getrandbits(6)}
 
 
 def expected(samples):
@@ -70,7 +70,8 @@ def expected(samples):
             value, where = numerics.reduce_argmax(np.array(compared))
             if op == Reduce.ARGMAX:
                 found = value != -np.inf
-                facts["o_index"] = places[where // TILES] * TILES + int(where) % TILES if found else 0
+                index = places[where // TILES] * TILES + int(where) % TILES
+                facts["o_index"] = index & 0xFFFF_FFFF if found else 0
         yield due, facts | {"o_value": int(numerics.float_bits(value))}
 
 
