@@ -18,14 +18,14 @@ DEEP = [*(Instruction(Opcode.LOOP, {"count_reg": n}) for n in range(1, 5)),
         Instruction(Opcode.ALU, {"fn": Alu.ADD, "rd": 9, "ra": 9, "imm": 3}), *[Instruction(Opcode.END)] * 4,
         Instruction(Opcode.HALT)]
 """Loops as deep as they go, each as long as an argument says."""
-DEEP_ENTRY = 64
+LONG = [[Instruction(Opcode.LOOP, {"count": count}), Instruction(Opcode.END)] for count in (0xAAAA, 0x5555)]
+DEEP_ENTRY, LONG_ENTRY = 64, 80
 
 WIDE = [Instruction(Opcode.VECTOR, {"inner": 9, "a": A.X, "x_i": 1, "index_reg": 1, "reduce": Reduce.ARGMAX,
                                     "reduce_init": 1, "reduce_emit": 1, "r_dest": 4}),
         *(Instruction(Opcode.MULTIPLY, {"fence": 1, "init": 1, "row": row, "row_j": step, "nj_reg": reg})
           for row, step, reg in ((0, 1, 2), (0xAAA, -1, 2), (0x555, 2, 3), (0xFFF, -1, 4), (0, 0, 4))),
-        Instruction(Opcode.LOOP, {"count": 0xAAAA}), Instruction(Opcode.END),
-        Instruction(Opcode.LOOP, {"count": 0x5555}), Instruction(Opcode.END), Instruction(Opcode.HALT)]
+        Instruction(Opcode.HALT)]
 """Counts and indices of many bits."""
 WIDE_ENTRY = 96
 
@@ -58,12 +58,15 @@ def exercise(bench: DeviceBench) -> None:
     assert device.get(Register.STATUS) == 0
 
     device.write(Space.MICROCODE, DEEP_ENTRY, encode(DEEP))
+    device.write(Space.MICROCODE, LONG_ENTRY, encode(sum(LONG, [])))
     for pattern in PATTERNS[:2]:
-        device.reset()
-        assert device.submit(DEEP_ENTRY, [pattern] * ARGUMENTS, pattern)
-        device.advance(100)
-        assert device.get(Register.STATUS) == 1 << Status.BUSY
-        assert DEEP_ENTRY <= device.get(Register.POSITION) < DEEP_ENTRY + len(DEEP)
+        for first, end in ((DEEP_ENTRY, DEEP_ENTRY + len(DEEP)), (LONG_ENTRY, LONG_ENTRY + 2),
+                           (LONG_ENTRY + 2, LONG_ENTRY + 4)):
+            device.reset()
+            assert device.submit(first, [pattern] * ARGUMENTS, pattern)
+            device.advance(100)
+            assert device.get(Register.STATUS) == 1 << Status.BUSY
+            assert first <= device.get(Register.POSITION) < end
     device.reset()
     assert bench.run(DEEP_ENTRY, (2, 1, 0, 3))[0] < 100
 
