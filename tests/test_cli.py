@@ -348,7 +348,7 @@ def test_a_missing_compiler_for_the_simulator_is_named(image, tmp_path, monkeypa
         "simulation needs 'g++' on the path, which has none; install a C++20 compiler (Debian: apt install g++)")
 
 
-def test_ctrl_c_at_the_prompt_ends_quietly(image):
+def test_ctrl_c_at_the_prompt_ends_quietly(image, interruptible):
     with subprocess.Popen([sys.executable, "-m", "wordline", "chat", str(image)], cwd=ROOT, text=True,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as chat:
         assert chat.stdout.read(2) == "> "

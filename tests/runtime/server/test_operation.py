@@ -70,7 +70,7 @@ def test_stopping_ends_what_runs(image, monkeypatch):
     assert running.engine.active == 0 and running.engine.stats.generated_tokens < 10
 
 
-def test_the_command(image, tmp_path):
+def test_the_command(image, tmp_path, interruptible):
     save(image, tmp_path / "small.wl")
     words = [sys.executable, "-m", "wordline", "serve", str(tmp_path / "small.wl"), "--port", "0"]
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
