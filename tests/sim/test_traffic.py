@@ -1,9 +1,10 @@
-"""Random transfers on both ports of the whole device, answered as docs/host.md says."""
+"""Random transfers and commands on both ports of the whole device, answered as docs/host.md says."""
 
 import numpy as np
 import pytest
 
 from hw.config import preset
+from tests.coverage.commands import exercise
 from tests.devicebench import DeviceBench
 from tests.hosttraffic import HARNESS, Traffic
 from tests.randomprogram import random_state
@@ -17,6 +18,11 @@ def test_random_transfers() -> None:
         bench.write(space, data)
     for seed in range(5):
         Traffic(bench.device, bench.simulation, seed).run(400)
+
+
+@pytest.mark.rtl
+def test_commands() -> None:
+    exercise(DeviceBench(preset("tiny"), harness=HARNESS))
 
 
 @pytest.mark.rtl
