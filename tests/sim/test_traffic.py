@@ -10,19 +10,25 @@ from tests.hosttraffic import HARNESS, Traffic
 from tests.randomprogram import random_state
 
 
-@pytest.mark.rtl
-def test_random_transfers() -> None:
+def _filled() -> DeviceBench:
+    """A device with something in every memory."""
     config = preset("tiny")
     bench = DeviceBench(config, harness=HARNESS)
     for space, data in random_state(np.random.default_rng(1), config).items():
         bench.write(space, data)
+    return bench
+
+
+@pytest.mark.rtl
+def test_random_transfers() -> None:
+    bench = _filled()
     for seed in range(5):
         Traffic(bench.device, bench.simulation, seed).run(400)
 
 
 @pytest.mark.rtl
 def test_commands() -> None:
-    exercise(DeviceBench(preset("tiny"), harness=HARNESS))
+    exercise(_filled())
 
 
 @pytest.mark.rtl
