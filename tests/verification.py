@@ -33,7 +33,8 @@ OPEN = """\
 
 * Of the counters, those of the empty branch with which Yosys begins every combinational block are left out, for it is
   never taken, and those of bits that Yosys proves constant. `make coverage` lists all other holes, and draws them with
-  what is known of their reasons in build/verification/coverage.html.
+  what is known of their reasons in build/verification/coverage.html. The lines among them are branches behind a
+  condition that is always true, the second read port of memories that need one, and words that no table's entry has.
 * Memories of the netlist stay memories: on a chip they are macros, which no synthesis makes. What they do is checked
   where they are described (`hw/ram.py`).
 * The netlist is mapped to gates, not to the cells of a process; it has no delays.

@@ -42,7 +42,9 @@ def exercise(bench: DeviceBench) -> None:
               for n in range(2 * config.commands)]
 
     # Nobody takes completions: as many as fit are made, then commands wait, then one is refused.
+    assert device.get(Register.CONTROL) == 1 << Control.IRQ_ENABLE
     device.put(Register.CONTROL, 0)
+    assert device.get(Register.CONTROL) == 0
     for n, done in enumerate(wanted):
         while not device.submit(entry["loop"], (n, *[PATTERNS[n % 4]] * (ARGUMENTS - 1)), done.tag):
             device.advance(100)

@@ -10,7 +10,7 @@ REASONS: tuple[tuple[str, str, str], ...] = (
     (r"", r"cycles", "the upper bits of a counter: such a command would run for hours here"),
     (r"^wordline_ram", r"^q_1$", "the second read port of a memory that needs one"),
     (r"matrix|vector|sequencer|core", r"payload|head|^now|signature__data|read__data|^matrix|^vector",
-     "fields of an instruction: addresses, steps and counts that leave the memories of this device"),
+     "fields of an instruction: more tokens, larger addresses, steps and counts than programs of this device have"),
     (r"", r"engines|state", "numbers of what waits, wider than queues of this depth need"),
     (r"", r"^\$", "an intermediate result without a name"),
 )
