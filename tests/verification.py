@@ -35,8 +35,8 @@ OPEN = """\
   never taken, and those of bits that Yosys proves constant. `make coverage` lists all other holes, and draws them with
   what is known of their reasons in build/verification/coverage.html. The lines among them are branches behind a
   condition that is always true, the second read port of memories that need one, and words that no table's entry has.
-* Memories of the netlist stay memories: on a chip they are macros, which no synthesis makes. `make sim` checks what they
-  do.
+* Memories of the netlist stay memories: on a chip they are macros, which no synthesis makes. `make sim` checks what
+  they do.
 * The netlist is mapped to gates, not to the cells of a process; it has no delays.
 * Products are proven for one operand with every other zero; that sums of many stay apart is shown by the batches of
   `tests/hw/test_dot.py`."""
