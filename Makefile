@@ -44,7 +44,7 @@ bench: $(VENV)/.run  ## cycles against the baseline, speed of functional model, 
 	for what in compile functional rtl; do $(BIN)/python -m bench.$$what --output $(BUILD)/bench-$$what.json; done
 
 verify: test formal random mutate gate coverage  ## everything: the test suite, its long tests, and all of the following
-	WORDLINE_VECTORS=2000000 $(BIN)/python -m pytest tests/hw/test_fp32.py
+	WORDLINE_VECTORS=2000000 $(BIN)/python -m pytest tests/hw/test_fp32.py tests/hw/test_dot.py tests/hw/test_quantizer.py
 	$(BIN)/python -m pytest -m long
 	$(BIN)/python -m tests.verification
 

@@ -1,13 +1,20 @@
 """Judges of binary32: exact fractions and Berkeley SoftFloat, and the operands hard to get right."""
 
+import os
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
 import softfloatpy
 
-__all__ = ["CANONICAL_NAN", "assert_equal", "judged", "nearest", "random_pairs", "special_values"]
+__all__ = [
+    "CANONICAL_NAN", "VECTORS", "assert_equal", "canonical_bits", "judged", "nearest", "random_pairs", "special_values",
+]
 
 CANONICAL_NAN = 0x7FC0_0000
+
+VECTORS = int(os.environ.get("WORDLINE_VECTORS", 200_000))
+"""Random vectors a unit is given; 2,000,000 for the long form."""
 
 
 def special_values() -> np.ndarray:
@@ -55,8 +62,12 @@ def judged(operation, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         raw = bits.astype(">u4").tobytes()
         return [softfloatpy.Float32.from_bytes(raw[i:i + 4]) for i in range(0, len(raw), 4)]
 
-    results = b"".join(operation(x, y).to_bytes() for x, y in zip(floats(a), floats(b), strict=True))
-    bits = np.frombuffer(results, ">u4").astype(np.uint32)
+    return canonical_bits(operation(x, y) for x, y in zip(floats(a), floats(b), strict=True))
+
+
+def canonical_bits(results: Iterable[softfloatpy.Float32]) -> np.ndarray:
+    """Bits of SoftFloat's numbers, uint32, its NaNs made canonical."""
+    bits = np.frombuffer(b"".join(result.to_bytes() for result in results), ">u4").astype(np.uint32)
     bits[(bits & 0x7FFF_FFFF) > 0x7F80_0000] = CANONICAL_NAN
     return bits
 

@@ -66,9 +66,11 @@ def _share(facts: dict[str, Any], kind: str) -> str:
 
 
 PLAN: tuple[Item, ...] = (
-    Item("fp32 add, multiply, round and pack", "Berkeley SoftFloat",
-         "every pair of a table of special values, random and near-tie pairs (`WORDLINE_VECTORS` of them)",
-         "`WORDLINE_VECTORS=2000000 pytest tests/hw/test_fp32.py`"),
+    Item("fp32 add, multiply, round and pack; fp16 and integers to scaled fp32 (dot unit); fp32 to integers (quantizer)",
+         "Berkeley SoftFloat",
+         "every pair of a table of special values, random and near-tie vectors, 200,000 each in `make test`, 2,000,000 "
+         "in `make verify`, through the Verilog from C++",
+         "`WORDLINE_VECTORS=2000000 pytest tests/hw/test_fp32.py tests/hw/test_dot.py tests/hw/test_quantizer.py`"),
     Item("dot unit, quantizer, reduction tree, special functions", "exact integers and fractions in Python; NumPy",
          "corner tables and random batches through the Verilog", "`pytest tests/hw`"),
     Item("every instruction", "functional model, itself judged by a slow second one",

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import softfloatpy
 from numba import njit
 
 from hw.dot import DotUnit
 from hw.isa import RowFormat
 from sim import numerics
+from tests.exact import VECTORS, canonical_bits
 from tests.rtlbatch import Unit
 
 pytestmark = pytest.mark.rtl
@@ -113,3 +115,49 @@ def test_format_may_change_every_cycle(unit):
     inputs = {f"q__{i}": q[:, i] for i in range(32)}
     out = unit.run(row=row, side=d | m << 16, format=row_format, e=e, sum=total, **inputs)
     np.testing.assert_array_equal(out["term0"], terms(s, total, d, m, e).view(np.uint32))
+
+
+def softfloat_terms(s, x, d, m, e):
+    """`sim.numerics.dot_term` in SoftFloat's operations; their order is the definition's."""
+    halves_of = [softfloatpy.f16_to_f32(softfloatpy.Float16.from_bytes(bits.to_bytes(2))) for bits in range(1 << 16)]
+    powers = {n: softfloatpy.Float64.from_float(2.0 ** n).to_f32() for n in range(-102, 91)}
+
+    def scaled(integer, half, power):
+        number = softfloatpy.i32_to_f32(softfloatpy.Int32.from_int(integer))
+        return softfloatpy.f32_mul(softfloatpy.f32_mul(number, halves_of[half]), power)
+
+    return canonical_bits(softfloatpy.f32_add(scaled(a, b, powers[n]), scaled(c, f, powers[n]))
+                          for a, b, c, f, n in zip(*(v.tolist() for v in (s, d, x, m, e)), strict=True))
+
+
+def ties(s, d):
+    """How many products of integers and fp16 words lie in the middle between two fp32 numbers."""
+    fraction = np.where(d >> 10 & 31, d & 0x3FF | 0x400, d & 0x3FF)
+    product = np.abs(s) * fraction
+    dropped = np.frexp(product.astype(np.float64))[1].astype(np.int64) - 24   # exact: below 2^32
+    rest = product & ((1 << np.maximum(dropped, 0)) - 1)
+    return int(np.sum((dropped > 0) & (rest == 1 << np.maximum(dropped - 1, 0))))
+
+
+def test_scale_and_round_as_softfloat_has_them():
+    """fp16 and integers to fp32, both scalings and their sum, judged outside the project; all formats, both rows."""
+    unit, rng, tied = Unit(DotUnit(), "dot"), np.random.default_rng(8), 0
+    for start in range(0, VECTORS, COUNT):
+        count = min(COUNT, VECTORS - start)
+        q, e, total = operands(rng, count)
+        row = rng.integers(0, 1 << 32, (count, 8), dtype=np.uint64).astype(np.uint32)
+        # Few weights, so that sums have few bits and products many zeros behind them.
+        row[rng.integers(0, 2, count) == 0, 1:] = 0
+        row_format, second = rng.integers(0, 3, count), rng.integers(0, 2, count)
+        second[row_format == RowFormat.Q8] = 0
+        side = np.stack([halves(rng, count) for _ in range(4)], axis=1)
+        words = side.astype(np.uint64)
+        out = unit.run(row=row, side=words[:, 0] | words[:, 1] << 16 | words[:, 2] << 32 | words[:, 3] << 48,
+                       format=row_format, e=e, sum=total, **{f"q__{i}": q[:, i] for i in range(32)})
+        lines = np.arange(count)
+        s = np.choose(row_format, [(decode(row, f)[lines, second * (f != RowFormat.Q8)] * q).sum(axis=1)
+                                   for f in RowFormat])
+        d, m = side[lines, 2 * second], side[lines, 2 * second + 1]
+        tied += ties(s, d) + ties(total, m)
+        np.testing.assert_array_equal(np.where(second, out["term1"], out["term0"]), softfloat_terms(s, total, d, m, e))
+    assert tied > VECTORS // 200

@@ -1,6 +1,5 @@
 """The fp32 units against Berkeley SoftFloat, and the shared rounding against exact fractions."""
 
-import os
 from fractions import Fraction
 
 import numpy as np
@@ -11,13 +10,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.fp32 import CANONICAL_NAN, Adder, Multiplier, leading_zeros, normalize, pack, round_pack
-from tests.exact import assert_equal, judged, nearest, random_pairs, special_values
+from tests.exact import VECTORS, assert_equal, judged, nearest, random_pairs, special_values
 from tests.rtlbatch import Unit
 
 pytestmark = pytest.mark.rtl
-
-VECTORS = int(os.environ.get("WORDLINE_VECTORS", 200_000))
-"""Random operand pairs a unit is given; 2,000,000 for the long form."""
 
 SEED = 20
 

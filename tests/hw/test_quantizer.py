@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import softfloatpy
 
 from hw import latency
 from hw.quantizer import Quantizer
 from sim import numerics
+from tests.exact import VECTORS
 from tests.rtlbatch import Unit
 
 pytestmark = pytest.mark.rtl
@@ -114,3 +116,34 @@ def test_first_word_drops_an_unfinished_block(unit):
     at = len(lanes) + latency.QUANTIZE - 2
     assert [out[f"o_q__{j}"][at] for j in range(32)] == q.tolist()
     assert (out["o_e"][at], out["o_sum"][at]) == (e, total)
+
+
+def softfloat_integers(x, e, limit):
+    """fp32 words to the nearest integers times 2^e, in SoftFloat's operations and a clamp."""
+    powers = {n: softfloatpy.Float64.from_float(2.0 ** -n) for n in range(-127, 128)}
+    most, least = (softfloatpy.Float64.from_float(float(n)) for n in (limit, -limit))
+    raw, q = x.astype(">u4").tobytes(), np.zeros(x.size, np.int64)
+    for n, power in enumerate(e.tolist()):
+        word = softfloatpy.Float32.from_bytes(raw[4 * n:4 * n + 4])
+        value = softfloatpy.f64_mul(softfloatpy.f32_to_f64(word), powers[power])
+        if softfloatpy.f64_lt(most, value):
+            q[n] = limit
+        elif softfloatpy.f64_lt(value, least):
+            q[n] = -limit
+        elif not softfloatpy.f64_is_nan(value):
+            q[n] = softfloatpy.f64_to_i32(value).to_int()
+    return q
+
+
+def test_integers_as_softfloat_has_them(unit):
+    """fp32 to integers, judged outside the project, under exponents of the unit's own choice."""
+    unit, tiles, bits = unit
+    rng, count = np.random.default_rng(11), VECTORS // 32 // len(SIZES)
+    x = blocks(rng, count)
+    narrow, zeros = rng.integers(0, 2, count), np.zeros(count, np.int64)
+    out = run(unit, tiles, x, narrow, zeros, zeros, zeros, np.zeros((count, 32 // tiles), np.int64))
+    got = np.stack([out[f"o_q__{j}"] for j in range(32)], axis=1)
+    for width, chosen in ((8, narrow == 1), (bits, narrow == 0)):
+        e = np.repeat(out["o_e"][chosen], 32)
+        wanted = softfloat_integers(x[chosen].ravel(), e, (1 << width - 1) - 1)
+        np.testing.assert_array_equal(got[chosen].ravel(), wanted)
