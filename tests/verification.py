@@ -66,7 +66,8 @@ def _share(facts: dict[str, Any], kind: str) -> str:
 
 
 PLAN: tuple[Item, ...] = (
-    Item("fp32 add, multiply, round and pack; fp16 and integers to scaled fp32 (dot unit); fp32 to integers (quantizer)",
+    Item("fp32 add, multiply, round and pack; fp16 and integers to scaled fp32 (dot unit); fp32 to integers "
+         "(quantizer)",
          "Berkeley SoftFloat",
          "every pair of a table of special values, random and near-tie vectors, 200,000 each in `make test`, 2,000,000 "
          "in `make verify`, through the Verilog from C++",
