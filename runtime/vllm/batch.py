@@ -118,9 +118,11 @@ class Batch:
                 self._decode(group)
                 continue
             for n, (part, (slot, token)) in enumerate(zip(group, work, strict=True)):
+                # Read first: should that fail, the slot does not have the token, and it is run once more.
+                outcome = (Outcome(logits=self.device.read_logits(n)) if part.job.request.needs_logits
+                           else Outcome(best=self.device.read_argmax(n)))
                 self._end(slot, token, operation)
-                part.outcome = (Outcome(logits=self.device.read_logits(n)) if part.job.request.needs_logits
-                                else Outcome(best=self.device.read_argmax(n)))
+                part.outcome = outcome
 
     def _groups(self, parts: Sequence[Part]) -> list[list[Part]]:
         """Parts that share a command: two whose contexts take the same entry point, if the image has pairs."""

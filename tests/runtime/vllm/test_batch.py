@@ -165,6 +165,28 @@ def test_a_device_that_fails_once(batch, image, at):
     assert [j.generated for j in jobs] == [wanted(image, j.request) for j in jobs]
 
 
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("at", range(1, 5))
+def test_results_that_cannot_be_read_once(batch, image, monkeypatch, sampling, at):
+    jobs = [job(image, prompt, sampling, 4) for prompt in prompts(2)]
+    for slot, j in enumerate(jobs):
+        batch.begin(j, slot)
+    name, reads = "read_argmax" if sampling.greedy else "read_logits", 0
+    real = getattr(batch.device, name)
+
+    def broken(sequence: int = 0):
+        nonlocal reads
+        reads += 1
+        if reads == at:
+            raise DeviceError("the link is down")
+        return real(sequence)
+
+    monkeypatch.setattr(batch.device, name, broken)
+    batch.step(*((j, 9) for j in jobs))
+    batch.finish(*jobs)
+    assert reads > 8 and [j.generated for j in jobs] == [wanted(image, j.request) for j in jobs]
+
+
 def test_a_device_that_fails_twice(batch, image):
     j = job(image, prompts(1)[0])
     batch.begin(j, 0)
