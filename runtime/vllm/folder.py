@@ -8,7 +8,7 @@ from typing import Any
 from hw.errors import WordlineError
 from hw.image import Image
 from runtime.tokenizer import Tokenizer
-from runtime.vllm.plugin import ARCHITECTURE, MODEL_TYPE
+from runtime.vllm.modeltype import ARCHITECTURE, MODEL_TYPE
 
 __all__ = ["digest", "write_folder"]
 

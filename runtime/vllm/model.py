@@ -6,7 +6,7 @@ import torch
 from transformers import PretrainedConfig
 from vllm.platforms import current_platform
 
-from runtime.vllm.plugin import MODEL_TYPE
+from runtime.vllm.modeltype import MODEL_TYPE
 
 __all__ = ["WordlineConfig", "WordlineForCausalLM"]
 

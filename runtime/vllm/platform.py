@@ -9,7 +9,7 @@ from vllm.logger import init_logger
 from vllm.platforms.interface import Platform, PlatformEnum
 
 from hw.errors import WordlineError
-from runtime.vllm.plugin import ARCHITECTURE, MODEL_TYPE
+from runtime.vllm.modeltype import ARCHITECTURE, MODEL_TYPE
 from runtime.vllm.requests import check
 
 __all__ = ["PROMPT_CHUNK", "WordlinePlatform", "device_of", "image_of"]

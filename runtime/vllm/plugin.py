@@ -1,11 +1,8 @@
 """The entry points through which vLLM finds Wordline. vLLM loads them in each of its processes."""
 
-__all__ = ["ARCHITECTURE", "MODEL_TYPE", "platform", "register"]
+from runtime.vllm.modeltype import ARCHITECTURE, MODEL_TYPE
 
-MODEL_TYPE = "wordline"
-"""What `config.json` calls the model. Nobody else knows the name, so without this plugin vLLM refuses the folder."""
-
-ARCHITECTURE = "WordlineForCausalLM"
+__all__ = ["platform", "register"]
 
 
 def platform() -> str:
@@ -15,7 +12,7 @@ def platform() -> str:
 
 def register() -> None:
     """Make the model type and the architecture known."""
-    from transformers import AutoConfig  # here, so that the names above can be had without vLLM
+    from transformers import AutoConfig  # here: vLLM asks for `platform` before it can be imported itself
     from vllm import ModelRegistry
 
     from runtime.vllm.model import WordlineConfig
