@@ -72,7 +72,9 @@ class Commands(TyperGroup):
 def _say_usage(error: Any, ctx: Any) -> None:
     """One line for a command that was not written as it must be."""
     said = " ".join(error.format_message().split()).rstrip(".")
-    print(f"wordline: {said}; see `{(error.ctx or ctx).command_path} --help`", file=sys.stderr)
+    # Some errors of a command's options come without that command's context.
+    path = error.ctx.command_path if error.ctx else " ".join(filter(None, (ctx.command_path, ctx.invoked_subcommand)))
+    print(f"wordline: {said}; see `{path} --help`", file=sys.stderr)
 
 
 ImageArgument = Annotated[Path, typer.Argument(help="A compiled image (.wl).", metavar="IMAGE")]

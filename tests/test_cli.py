@@ -271,10 +271,11 @@ def test_an_image_onto_a_folder(model, image, tmp_path):
     (("compile", "x.gguf", "--context", "0"), "Invalid value for '--context': "),
     (("compile", "x.gguf", "-O", "9"), "Invalid value for '-O': "),
     (("run", "x.wl", "hi", "-n", "none"), "Invalid value for '--max-tokens' / '-n': "),
-    (("run", ), "Missing argument 'IMAGE'; see "),
+    (("run", ), "Missing argument 'IMAGE'; see `root run --help`"),
+    (("chat", "--server"), "Option '--server' requires an argument; see `root chat --help`"),
     (("inspect", "x.wl", "--nonsense"), "No such option: --nonsense"),
     (("nonsense",), "No such command 'nonsense'; see "),
-    (("--nonsense",), "No such option: --nonsense; see "),
+    (("--nonsense",), "No such option: --nonsense; see `root --help`"),
 ])
 def test_a_command_written_wrongly_is_one_line(words, line):
     said = refusal(*words)
