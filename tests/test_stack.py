@@ -1,6 +1,5 @@
 """The whole stack, from a model file to tokens, on every device: the same words and the same bits."""
 
-
 import pytest
 
 from compiler.compile import compile_model, compile_source

@@ -1,6 +1,5 @@
 """Finding the one word in which two devices differ."""
 
-
 import numpy as np
 import pytest
 

@@ -1,6 +1,5 @@
 """The fp32 forward pass against a slow one written differently, and on the real model; the metrics."""
 
-
 import numpy as np
 import pytest
 

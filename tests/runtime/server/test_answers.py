@@ -181,6 +181,3 @@ def test_texts_and_tokens(running, tokenizer):
             ("/detokenize", {"tokens": ["x"]}, "tokens.0: Input should be a valid integer; got 'x'")):
         status, said = running.http("POST", path, body)
         assert status == 400 and re.fullmatch(message, said["error"]["message"])
-
-
-# What is refused.

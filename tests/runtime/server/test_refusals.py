@@ -141,6 +141,3 @@ def test_keys(image):
 def test_settings_that_are_refused(settings, message):
     with pytest.raises(WordlineError, match=f"^{re.escape(message)}$"):
         Settings(**settings)
-
-
-# Clients that misbehave, and what happens meanwhile.
