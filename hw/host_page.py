@@ -47,6 +47,9 @@ that is answered so; the other beats of its burst are carried out.
 
 A burst moves a word a cycle, after the cycles that the memories need for the first word of a read. The
 special-function tables are written by whole lines, which takes as long as reading one.
+
+Finish transfers of the window before you write CONTROL.RESET: those under way are answered, but what they read or wrote
+is not certain.
 """
 
 _FLAGS: tuple[tuple[type[IntEnum], str], ...] = (
