@@ -7,6 +7,7 @@ import typer
 
 from hw.image import load
 from runtime.cli import DeviceOption, ImageArgument, JsonOption, emit, out
+from runtime.transport import scheme_of
 from runtime.vllm.folder import write_folder
 
 __all__ = ["COMMANDS", "vllm"]
@@ -20,6 +21,7 @@ def vllm(
     as_json: JsonOption = False,
 ) -> None:
     """Write the model folder from which vLLM serves an image on a device (`vllm serve FOLDER`)."""
+    scheme_of(device)  # vLLM opens it; that there is such a kind can be said now
     folder = output or image.with_name(f"{image.stem}-vllm")
     files = write_folder(load(image), image, folder, device)
     emit({"folder": str(folder), "files": [file.name for file in files], "device": device}, as_json, _show)

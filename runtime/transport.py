@@ -18,7 +18,7 @@ from hw.memorymap import ARGUMENTS, SPACE_TABLE, Space
 __all__ = [
     "Command", "Completion", "DeviceError", "EngineState", "Identity", "SCHEMES", "Scheme", "Snapshot", "Transport",
     "WORD", "check_command", "check_range", "check_values", "configuration_of", "open_transport", "register",
-    "wrapped",
+    "scheme_of", "wrapped",
 ]
 
 
@@ -156,24 +156,41 @@ def register(name: str, usage: str, sentence: str, whole: bool = False) -> Calla
 
 def open_transport(uri: str, config: HardwareConfig | None = None) -> Transport:
     """Open the device `uri`, of configuration `config` if that is given; raises `DeviceError`."""
-    scheme, colon, rest = uri.partition(":")
-    if not colon or scheme not in SCHEMES:
-        known = ", ".join(s.usage for s in sorted(SCHEMES.values(), key=lambda s: not s.whole))
-        raise DeviceError(f"device {uri!r} does not exist; devices are {known}")
-    transport = SCHEMES[scheme].opener(rest, config)
-    found = transport.identify().config
-    if config is not None and found.fingerprint != config.fingerprint:
+    scheme, rest = scheme_of(uri)
+    transport = scheme.opener(rest, config)
+    try:
+        _require(uri, config, transport.identify().config)
+    except DeviceError:
         transport.close()
-        raise DeviceError(
-            f"configuration {config.name!r} ({config.fingerprint}) was wanted; device {uri!r} is "
-            f"{found.name!r} ({found.fingerprint}): open another device, or compile for {found.name!r}")
+        raise
     return transport
 
 
+def scheme_of(uri: str) -> tuple[Scheme, str]:
+    """What opens the device `uri`, and what that is told; raises `DeviceError` for a name that nothing opens."""
+    name, colon, rest = uri.partition(":")
+    if not colon or name not in SCHEMES:
+        known = ", ".join(s.usage for s in sorted(SCHEMES.values(), key=lambda s: not s.whole))
+        raise DeviceError(f"device {uri!r} does not exist; devices are {known}")
+    return SCHEMES[name], rest
+
+
+def _require(uri: str, wanted: HardwareConfig | None, found: HardwareConfig) -> None:
+    if wanted is not None and found.fingerprint != wanted.fingerprint:
+        raise DeviceError(
+            f"configuration {wanted.name!r} ({wanted.fingerprint}) was wanted; device {uri!r} is "
+            f"{found.name!r} ({found.fingerprint}): open another device, or compile for {found.name!r}")
+
+
 def configuration_of(scheme: str, rest: str, config: HardwareConfig | None) -> HardwareConfig:
-    """Configuration for a simulated device: the preset named in the URI, else the wanted one."""
+    """Configuration for a simulated device: the preset named in the URI, else the wanted one.
+
+    Raises `DeviceError` when the two differ, so that no simulator is built for nothing.
+    """
     if rest:
-        return preset(rest)
+        found = preset(rest)
+        _require(f"{scheme}:{rest}", config, found)
+        return found
     if config is None:
         examples = ", ".join(repr(f"{scheme}:{name}") for name in PRESETS)
         raise DeviceError(f"device {scheme + ':'!r} needs a configuration: name a preset ({examples}) or "

@@ -40,10 +40,12 @@ def test_names_that_do_not_exist(uri, message):
         Device.open(uri)
 
 
-def test_another_configuration_than_the_wanted_one():
-    with pytest.raises(DeviceError, match=r"^configuration 'ecp5' \(\w{16}\) was wanted; device 'model:tiny' is 'tiny' "
-                                          r"\(\w{16}\): open another device, or compile for 'tiny'$"):
-        Device.open("model:tiny", preset("ecp5"))
+@pytest.mark.parametrize("kind", ["model", "rtl", "null"])
+def test_another_configuration_than_the_wanted_one(kind, monkeypatch):
+    monkeypatch.setattr("runtime.transport_rtl.RtlDevice", lambda *_, **__: pytest.fail("a simulator was built"))
+    with pytest.raises(DeviceError, match=rf"^configuration 'ecp5' \(\w{{16}}\) was wanted; device '{kind}:tiny' is "
+                                          r"'tiny' \(\w{16}\): open another device, or compile for 'tiny'$"):
+        Device.open(f"{kind}:tiny", preset("ecp5"))
 
 
 def test_the_device_of_an_image_when_the_name_has_no_preset():

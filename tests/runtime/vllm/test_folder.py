@@ -45,6 +45,13 @@ def test_the_command(image, tmp_path):
     assert config["eos_token_id"] == read(folder, "generation_config.json")["eos_token_id"] == image.text["eos"]
 
 
+def test_a_device_that_does_not_exist(image, tmp_path):
+    save(image, tmp_path / "small.wl")
+    result = CliRunner().invoke(wordline.app, ["vllm", str(tmp_path / "small.wl"), "--device", "modle:"])
+    assert result.exit_code == 2 and not (tmp_path / "small-vllm").exists()
+    assert result.stderr.startswith("wordline: device 'modle:' does not exist; devices are model:PRESET, rtl:PRESET, ")
+
+
 @pytest.mark.parametrize("add_bos", [False, True])
 def test_texts_become_the_same_tokens(image, tmp_path, add_bos):
     image = replace(image, text={**image.text, "add_bos": add_bos, "bos": 1})
