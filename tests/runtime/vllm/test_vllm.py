@@ -226,7 +226,7 @@ def test_an_image_that_was_compiled_anew_is_refused(folder, image, tmp_path):
 def test_a_device_that_cannot_be_opened_is_an_error(folder):
     said = fails({"folder": str(folder), "requests": ASKED,
                   "options": {"additional_config": {"wordline": {"device": "model:w16"}}}})
-    assert "an image for configuration 'w16'" in said or "'w16'" in said
+    assert "configuration 'tiny' (" in said and "was wanted; device 'model:w16' is 'w16' (" in said
 
 
 SETTINGS: list[tuple[dict[str, Any], str]] = [
