@@ -1,1 +1,1 @@
-"""vLLM on a Wordline device: a platform plugin that nothing else of the project imports."""
+"""vLLM on a Wordline device: a platform plugin, and the folder that vLLM takes for a model."""
