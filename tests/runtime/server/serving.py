@@ -25,8 +25,8 @@ from runtime.session import Session
 from runtime.transport import Command, DeviceError
 from tests.models.random_gguf import write_random_model
 
-__all__ = ["CONTEXT", "ENDLESS", "GREEDY", "HELLO", "SLOTS", "Running", "Valve", "alone", "answer", "compiled", "serving",
-           "until"]
+__all__ = ["CONTEXT", "ENDLESS", "GREEDY", "HELLO", "SLOTS", "Running", "Valve", "alone", "answer", "compiled",
+           "serving", "until"]
 
 CONTEXT, SLOTS = 160, 4
 
