@@ -4,7 +4,7 @@
 
 namespace {
 
-constexpr int WRONG_ORDER = -2;  // an identifier or a last beat that is not as asked for
+constexpr int WRONG_ORDER = -2;  // an answer to nothing, an identifier or a last beat that is not as asked for
 constexpr int LONG = 100'000;
 
 struct Pauses {
@@ -39,6 +39,7 @@ int wl_control_writes(void* handle, uint32_t count, const uint32_t* addresses, c
     Vtop& top = *d.top;
     Pauses pauses{seed};
     uint32_t aws = 0, ws = 0, bs = 0;
+    bool early = false;
     for (int n = 0; n < LONG; ++n) {
         if (aws < count && !top.control_awvalid && !pauses.rest(0))
             top.control_awaddr = addresses[aws], top.control_awvalid = 1;
@@ -46,11 +47,14 @@ int wl_control_writes(void* handle, uint32_t count, const uint32_t* addresses, c
             top.control_wdata = values[ws], top.control_wstrb = strobes[ws], top.control_wvalid = 1;
         top.control_bready = !pauses.rest(2);
         const bool aw = top.control_awvalid && top.control_awready, w = top.control_wvalid && top.control_wready;
-        if (top.control_bvalid && top.control_bready) answers[bs++] = top.control_bresp;
+        if (top.control_bvalid && top.control_bready) {
+            early |= bs >= aws || bs >= ws;
+            answers[bs++] = top.control_bresp;
+        }
         d.step();
         if (aw) top.control_awvalid = 0, ++aws;
         if (w) top.control_wvalid = 0, ++ws;
-        if (bs == count) return top.control_bready = 0, aws == count && ws == count ? 0 : WRONG_ORDER;
+        if (bs == count) return top.control_bready = 0, early ? WRONG_ORDER : 0;
     }
     return NO_ANSWER;
 }
@@ -61,16 +65,19 @@ int wl_control_reads(void* handle, uint32_t count, const uint32_t* addresses, ui
     Vtop& top = *d.top;
     Pauses pauses{seed};
     uint32_t ars = 0, rs = 0;
+    bool early = false;
     for (int n = 0; n < LONG; ++n) {
         if (ars < count && !top.control_arvalid && !pauses.rest(0))
             top.control_araddr = addresses[ars], top.control_arvalid = 1;
         top.control_rready = !pauses.rest(1);
         const bool ar = top.control_arvalid && top.control_arready;
-        if (top.control_rvalid && top.control_rready)
+        if (top.control_rvalid && top.control_rready) {
+            early |= rs >= ars;
             values[rs] = top.control_rdata, answers[rs++] = top.control_rresp;
+        }
         d.step();
         if (ar) top.control_arvalid = 0, ++ars;
-        if (rs == count) return top.control_rready = 0, ars == count ? 0 : WRONG_ORDER;
+        if (rs == count) return top.control_rready = 0, early ? WRONG_ORDER : 0;
     }
     return NO_ANSWER;
 }
@@ -96,7 +103,7 @@ int wl_window_writes(void* handle, uint32_t count, const Burst* bursts, const ui
         top.window_bready = !pauses.rest(2);
         const bool aw = top.window_awvalid && top.window_awready, w = top.window_wvalid && top.window_wready;
         if (top.window_bvalid && top.window_bready) {
-            wrong |= top.window_bid != bursts[bs].id || bs >= ws;
+            wrong |= top.window_bid != bursts[bs].id || bs >= aws || bs >= ws;
             answers[bs++] = top.window_bresp;
         }
         d.step();
@@ -129,7 +136,7 @@ int wl_window_reads(void* handle, uint32_t count, const Burst* bursts, uint32_t 
         if (top.window_rvalid && top.window_rready) {
             words[word] = top.window_rdata, answers[word++] = top.window_rresp;
             const bool last = ++beat == bursts[rs].count;
-            wrong |= top.window_rid != bursts[rs].id || bool(top.window_rlast) != last;
+            wrong |= rs >= ars || top.window_rid != bursts[rs].id || bool(top.window_rlast) != last;
             if (last) beat = 0, ++rs;
         }
         d.step();

@@ -88,7 +88,8 @@ PLAN: tuple[Item, ...] = (
          lambda f: f"{sum(x['passed'] for x in f['proofs'])} of {len(f['proofs'])} proven"),
     Item("the netlist", "functional model; a model of the ports",
          "random programs on the whole preset `tiny` made of gates that ABC mapped, some through the ports alone, and "
-         "random transfers on the ports; the host port's own tests on its gates", "`make gate`", "gate",
+         "random transfers on the ports; in `make verify` also the host port's own tests on its gates", "`make gate`, "
+         "`pytest -m long tests/gatelevel`", "gate",
          lambda f: f"{f['programs'] - f['failed']} of {f['programs']} equal, {f['transfers']} transfers as they should "
                    f"be; {f['gates']} gates and {f['flops']} flip-flops"),
     Item("coverage of the whole preset `tiny`", "Verilator's counters; the timing model's reasons for waiting",

@@ -29,6 +29,9 @@ WIDE = [Instruction(Opcode.VECTOR, {"inner": 9, "a": A.X, "x_i": 1, "index_reg":
 """Counts and indices of many bits."""
 WIDE_ENTRY = 96
 
+TRIES = 10_000
+"""Looks, 100 cycles apart, for room in the queue of commands."""
+
 
 def exercise(bench: DeviceBench) -> None:
     """Run commands on a device at rest; raises `AssertionError` where it does not do as docs/host.md says."""
@@ -46,8 +49,12 @@ def exercise(bench: DeviceBench) -> None:
     device.put(Register.CONTROL, 0)
     assert device.get(Register.CONTROL) == 0
     for n, done in enumerate(wanted):
-        while not device.submit(entry["loop"], (n, *[PATTERNS[n % 4]] * (ARGUMENTS - 1)), done.tag):
+        for _ in range(TRIES):
+            if device.submit(entry["loop"], (n, *[PATTERNS[n % 4]] * (ARGUMENTS - 1)), done.tag):
+                break
             device.advance(100)
+        else:
+            raise AssertionError(f"command {n} found no room in {100 * TRIES} cycles")
     device.advance(2000)
     assert device.get(Register.COMPLETIONS) == config.commands and device.get(Register.ROOM) == 0
     device.put(Register.DOORBELL, 1)
