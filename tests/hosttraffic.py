@@ -20,6 +20,7 @@ from hw.memorymap import (
     VERSION,
     Register,
     Space,
+    Status,
     line_words,
     lines,
     pitch,
@@ -69,6 +70,7 @@ class Traffic:
         self._handle = ctypes.c_void_p(device.handle)
         for register in self.registers:
             device.put(register, 0)
+        device.put(Register.STATUS, 1 << Status.NONFINITE | 1 << Status.REFUSED)   # clears what commands left
 
     def run(self, transfers: int) -> None:
         """Random transfers; raises `AssertionError` where an answer is wrong, or what the memories hold at the end."""
