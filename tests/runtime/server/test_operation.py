@@ -97,7 +97,7 @@ def refusal(*words: str) -> str:
 @pytest.mark.parametrize("words, message", [
     (["missing.wl"], "missing.wl: no such file; make an image with `wordline compile`\n"),
     (["x.wl", "--host", "0.0.0.0"], "an API key is needed to serve other machines on '0.0.0.0': .*\n"),
-    (["x.wl", "--request-seconds", "0"], "request_seconds must be above 0; got 0.0\n"),
+    (["x.wl", "--request-seconds", "0"], "request_seconds above 0 was wanted; got 0.0: leave it out, or raise it\n"),
 ])
 def test_commands_that_are_refused(words, message):
     assert re.fullmatch(message, refusal("serve", *words, "--port", "0"))

@@ -136,7 +136,7 @@ def test_keys(image):
                           "to let anyone in, or listen on 127.0.0.1"),
     ({"api_key": " "}, "an API key of at least one character was wanted; got an empty one: leave it out, or give a "
                        "long random text"),
-    ({"queue": 0}, "queue must be above 0; got 0"),
+    ({"queue": 0}, "queue above 0 was wanted; got 0: leave it out, or raise it"),
 ])
 def test_settings_that_are_refused(settings, message):
     with pytest.raises(WordlineError, match=f"^{re.escape(message)}$"):
