@@ -66,7 +66,8 @@ class Settings:
         for name in ("queue", "body_bytes", "body_seconds", "request_seconds", "write_seconds", "keep_alive_seconds",
                      "choices", "connections"):
             if not getattr(self, name) > 0:
-                raise WordlineError(f"{name} above 0 was wanted; got {getattr(self, name)!r}: leave it out, or raise it")
+                raise WordlineError(f"{name} above 0 was wanted; got {getattr(self, name)!r}: leave it out, or "
+                                    "raise it")
 
     @property
     def loopback(self) -> bool:
