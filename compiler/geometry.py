@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from compiler.errors import PlacementError
 from compiler.source import ModelShape
-from hw.config import BLOCK, HardwareConfig
+from hw.config import BLOCK, MAX_TILES, HardwareConfig
 
 __all__ = ["Geometry"]
 
@@ -32,8 +32,8 @@ class Geometry:
 
     def __post_init__(self) -> None:
         tiles, head_dim = self.config.tiles, self.shape.head_dim
-        if tiles > BLOCK:
-            raise PlacementError(f"code can be made for at most {BLOCK} tiles; {self.config.name!r} has {tiles}: "
+        if tiles > MAX_TILES:
+            raise PlacementError(f"code can be made for at most {MAX_TILES} tiles; {self.config.name!r} has {tiles}: "
                                  "use a smaller preset")
         if head_dim % tiles or head_dim % 2:
             raise PlacementError(f"the head dimension must be even and a multiple of the {tiles} tiles of "

@@ -1,12 +1,14 @@
 """The `.wl` image: one program with its weights, as the compiler writes it and every device loads it.
 
 A safetensors file. Tensors hold what goes into the device's memories; everything else is one JSON document in the
-metadata under the key ``wordline``, so that the same program gives the same bytes.
+metadata under the key ``wordline``, so that the same program gives the same bytes. It holds a checksum of everything.
 """
 
+import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from hw.memorymap import SPACE_TABLE, Space
 
 __all__ = ["Entry", "Image", "ImageError", "KvLayout", "KvPlane", "load", "save"]
 
-VERSION = 2
+VERSION = 3
 _TENSORS = {
     # name: shape with tiles as "T" and a free length as None
     "array": (None, LINE_WORDS, "T"), "scratch": (None, "T"), "scalars": (None,), "microcode": (None, LINE_WORDS),
@@ -140,7 +142,8 @@ def save(image: Image, path: Path | str) -> None:
         "model": image.model, "report": image.report,
     }
     tensors = {name: np.ascontiguousarray(getattr(image, name), np.uint32) for name in _TENSORS}
-    document = json.dumps(meta, sort_keys=True, ensure_ascii=False)
+    meta = json.loads(_document(meta))   # as it will be read: all keys are texts
+    document = _document({**meta, "checksum": _checksum(meta, tensors)})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # A folder of its own, so that the file has the permissions that the user's mask gives, not a temporary's.
@@ -154,6 +157,18 @@ def save(image: Image, path: Path | str) -> None:
     except (OSError, SafetensorError) as error:
         raise ImageError(f"{path}: the image could not be written ({getattr(error, 'strerror', None) or error}): "
                          "make room, or name another place") from error
+
+
+def _document(meta: Mapping[str, Any]) -> str:
+    return json.dumps(meta, sort_keys=True, ensure_ascii=False)
+
+
+def _checksum(meta: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of the description, as JSON without its checksum, and of every tensor."""
+    found = hashlib.sha256(_document({key: value for key, value in meta.items() if key != "checksum"}).encode())
+    for name in _TENSORS:
+        found.update(tensors[name])
+    return found.hexdigest()
 
 
 def load(path: Path | str) -> Image:
@@ -205,13 +220,17 @@ def _image(path: Path, meta: dict[str, Any], tensors: dict[str, np.ndarray]) -> 
         if not isinstance(meta[part], dict):
             raise TypeError(f"{part!r} is {meta[part]!r}")
     first, count = meta["logits"]
-    return Image(
+    image = Image(
         config=config, entries={k: Entry(e["address"], tuple(e["arguments"]), e["context"])
                                 for k, e in meta["entries"].items()},
         kv=_layout(meta["kv"]), logits=(first, count), argmax=meta["argmax"],
         second=tuple(meta["second"]) if meta["second"] else None,
         operators=[(first, last, name) for first, last, name in meta["operators"]], text=meta["text"],
         model=meta["model"], report=meta["report"], **tensors)
+    if (found := _checksum(meta, tensors)) != meta["checksum"]:
+        raise ImageError(f"{path}: contents of checksum {meta['checksum']} were wanted, {found} came: the file is "
+                         "damaged; compile it again")
+    return image
 
 
 def _layout(kv: dict[str, Any]) -> KvLayout:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hw.config import BLOCK, HardwareConfig
+from hw.config import BLOCK, MAX_TILES, HardwareConfig
 from hw.isa import FUNCTION_FIELDS, FUNCTIONS, TABLE_ENTRIES
 from hw.memorymap import OPERAND_WORDS, SPACE_TABLE, Space
 from hw.sequence import MachineError
@@ -51,8 +51,8 @@ class State:
     """
 
     def __init__(self, config: HardwareConfig) -> None:
-        if config.tiles > BLOCK:
-            raise MachineError(f"the functional model runs up to {BLOCK} tiles; configuration {config.name!r} has "
+        if config.tiles > MAX_TILES:
+            raise MachineError(f"the functional model runs up to {MAX_TILES} tiles; configuration {config.name!r} has "
                                f"{config.tiles}: use the timing model for it")
         self.config = config
         for space, info in SPACE_TABLE.items():

@@ -83,10 +83,24 @@ def test_every_part_of_the_description_is_needed(tmp_path, parts):
             load(written(tmp_path / "z.wl", tensors, meta))
 
 
+def test_a_changed_bit_is_noticed(tmp_path, parts):
+    tensors, meta = parts
+    for name in tensors:
+        if not tensors[name].size:
+            continue
+        changed = tensors[name].copy()
+        changed.flat[-1] ^= 1
+        with pytest.raises(ImageError, match="contents of checksum .* were wanted, .* the file is damaged"):
+            load(written(tmp_path / "x.wl", {**tensors, name: changed}, meta))
+    with pytest.raises(ImageError, match="the file is damaged"):
+        load(written(tmp_path / "x.wl", tensors, {**meta, "argmax": meta["argmax"] + 1}))
+    load(written(tmp_path / "x.wl", tensors, meta))
+
+
 def test_an_image_from_the_future(tmp_path, parts):
     tensors, meta = parts
     path = written(tmp_path / "x.wl", tensors, {**meta, "version": 99})
-    said = f"{path}: image version 2 was wanted, 99 came: compile it again"
+    said = f"{path}: image version 3 was wanted, 99 came: compile it again"
     with pytest.raises(ImageError, match=f"^{re.escape(said)}$"):
         load(path)
     future = {**meta, "config": {**meta["config"], "voltage": 3}}
