@@ -1,5 +1,6 @@
 """Bodies of answers in OpenAI's form."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ LEAST = -9999.0
 """For a probability of zero; JSON has no infinity."""
 
 
-class Form:
+class Form(ABC):
     """How a request's answer is written: whole, or in chunks.
 
     Parameters
@@ -66,11 +67,13 @@ class Form:
         """The last chunk, with the numbers of tokens."""
         return self._body(self.chunk, [], usage)
 
+    @abstractmethod
     def _choice(self, index: int, piece: Piece, reason: str) -> dict[str, Any]:
-        raise NotImplementedError
+        """A choice of a whole answer."""
 
+    @abstractmethod
     def _delta(self, index: int, piece: Piece, reason: str | None) -> dict[str, Any]:
-        raise NotImplementedError
+        """A choice of a chunk."""
 
 
 class CompletionForm(Form):
