@@ -167,7 +167,7 @@ def _checksum(meta: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str
     """SHA-256 of the description, as JSON without its checksum, and of every tensor."""
     found = hashlib.sha256(_document({key: value for key, value in meta.items() if key != "checksum"}).encode())
     for name in _TENSORS:
-        found.update(tensors[name])
+        found.update(tensors[name].data)
     return found.hexdigest()
 
 
@@ -227,8 +227,8 @@ def _image(path: Path, meta: dict[str, Any], tensors: dict[str, np.ndarray]) -> 
         second=tuple(meta["second"]) if meta["second"] else None,
         operators=[(first, last, name) for first, last, name in meta["operators"]], text=meta["text"],
         model=meta["model"], report=meta["report"], **tensors)
-    if (found := _checksum(meta, tensors)) != meta["checksum"]:
-        raise ImageError(f"{path}: contents of checksum {meta['checksum']} were wanted, {found} came: the file is "
+    if (checksum := _checksum(meta, tensors)) != meta["checksum"]:
+        raise ImageError(f"{path}: contents of checksum {meta['checksum']} were wanted, {checksum} came: the file is "
                          "damaged; compile it again")
     return image
 
