@@ -236,7 +236,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         image = options.image or small_image(Path(folder), options.slots)
-        facts = asyncio.run(measured(image, options.device, options))
+        measurements = asyncio.run(measured(image, options.device, options))
+    facts = {"benchmark": "serving", "model": options.image and options.image.stem, **measurements}
     record(facts, options.output)
     if facts["lost"] or facts["wrong"] or facts["slots_leaked"] or facts["queue_left"]:
         raise SystemExit(1)
